@@ -1,0 +1,49 @@
+# distbelief_module(<folder> [MODULES a b] [LIBRARIES X::Y] [PRIVATE_LIBRARIES X::Y])
+#
+# One static library for one folder of src/. MODULES are those of ours it may include: the link list is the include
+# rule, and tests/include_rule_test.py compares it with the table in ARCHITECTURE.md. Sources are all *.cc below the
+# folder; *_test.cc become the test program <folder>_test; *_fuzz.cc one libFuzzer target each.
+function(distbelief_module name)
+  cmake_parse_arguments(ARG "" "" "MODULES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
+  if(NOT EXISTS ${folder})
+    return()  # not written yet
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  set(tests ${sources})
+  set(fuzzers ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
+
+  add_library(distbelief_${name} STATIC ${sources})
+  add_library(distbelief::${name} ALIAS distbelief_${name})
+  set_target_properties(distbelief_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(distbelief_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+    $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/distbelief>)
+  target_link_libraries(distbelief_${name} PUBLIC ${ARG_LIBRARIES} PRIVATE ${ARG_PRIVATE_LIBRARIES})
+  foreach(module ${ARG_MODULES})
+    if(NOT TARGET distbelief::${module})
+      continue()
+    endif()
+    target_link_libraries(distbelief_${name} PUBLIC distbelief::${module})
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY DISTBELIEF_MODULES distbelief_${name})
+
+  if(DISTBELIEF_TESTS AND tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE distbelief::${name} GTest::gtest_main GTest::gmock)
+    target_compile_definitions(${name}_test PRIVATE TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
+    target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h>)
+    add_test(NAME ${name} COMMAND ${name}_test)
+  endif()
+  if(DISTBELIEF_FUZZ)
+    foreach(fuzzer ${fuzzers})
+      get_filename_component(target ${fuzzer} NAME_WE)
+      add_executable(${target} ${fuzzer})
+      target_link_libraries(${target} PRIVATE distbelief::${name})
+      target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+    endforeach()
+  endif()
+endfunction()

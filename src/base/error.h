@@ -1,0 +1,39 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace distbelief {
+
+/// The run cannot go on. The message is one line that names the culprit (file, line, key, layer, shape or process) and
+/// what was expected. Caught in main() and at thread roots only. exit_code() is what the program ends with.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, int exit_code = 1) : std::runtime_error(message), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+/// What the user gave cannot be used: an option, a key, a file, a folder. Exit code 2.
+class InputError : public Error {
+ public:
+  explicit InputError(const std::string& message) : Error(message, 2) {}
+};
+
+/// Shapes that do not fit; names both.
+class ShapeError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+/// A data, model or checkpoint file that cannot be read as what it claims to be; names the file and the place.
+class FileError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+}  // namespace distbelief

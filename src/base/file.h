@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace distbelief {
+
+/// The whole file. Throws FileError that names the path and the system's reason.
+std::string read_file(const std::filesystem::path& path);
+
+/// Writes to a file that appears under its name only when it is whole: written beside as ".NAME.partial", fsync, rename,
+/// fsync of the folder. When anything fails (a full disk, no right) it throws FileError naming the path and the reason,
+/// removes the partial file and leaves what was there before. Not thread-safe for one path.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();  // an uncommitted file is removed
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* action);
+  void flush();
+
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  std::string buffer_;
+  int fd_ = -1;
+};
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view contents);
+
+/// fsync of a folder, so that renames inside it survive a power cut. Throws FileError.
+void sync_folder(const std::filesystem::path& folder);
+
+/// A read-only view of a file's bytes (mmap). Throws FileError when it cannot be opened or mapped.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace distbelief
