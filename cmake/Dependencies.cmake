@@ -1,7 +1,7 @@
 # All of it from Debian 12's packages; packages.txt lists them.
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-find_package(dnnl REQUIRED CONFIG)
+find_package(DnnlCpu REQUIRED)
 find_package(fmt REQUIRED CONFIG)
 find_package(spdlog REQUIRED CONFIG)
 find_package(CLI11 REQUIRED CONFIG)

@@ -22,4 +22,5 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/distbeliefConfigVer
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/distbeliefConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/distbeliefConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindDnnlCpu.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/distbelief)
