@@ -44,13 +44,15 @@ class CounterRandom {
 
   /// In [0, bound), without modulo bias worth speaking of; bound > 0.
   std::uint64_t below(std::uint64_t bound, std::uint64_t stream, std::uint64_t index) const {
-    return static_cast<std::uint64_t>((static_cast<unsigned __int128>(word64(stream, index)) * bound) >> 64);
+    return static_cast<std::uint64_t>((static_cast<Wide>(word64(stream, index)) * bound) >> 64);
   }
 
   /// Standard normal (Box-Muller).
   float normal(std::uint64_t stream, std::uint64_t index) const;
 
  private:
+  __extension__ using Wide = unsigned __int128;
+
   std::uint64_t seed_;
   std::uint32_t use_;
 };
