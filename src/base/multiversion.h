@@ -1,0 +1,9 @@
+#pragma once
+
+/// Before a hot loop's function: the compiler makes one version for each level of the machine's vector instructions and
+/// the loader picks the best. Not for templates, nor for functions that should be inlined.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DISTBELIEF_SANITIZED)
+#define DISTBELIEF_MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define DISTBELIEF_MULTIVERSION
+#endif

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace distbelief {
+
+/// The name that takes the fewest single-letter edits to become `wanted`; the first of equals, empty if there are none.
+std::string_view nearest_name(std::string_view wanted, std::span<const std::string_view> names);
+
+/// For the end of a message about an unknown name: "; did you mean 'adam'?", or nothing if no name is close.
+std::string did_you_mean(std::string_view wanted, std::span<const std::string_view> names);
+
+}  // namespace distbelief
