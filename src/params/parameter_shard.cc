@@ -1,0 +1,283 @@
+#include "params/parameter_shard.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/multiversion.h"
+#include "base/parallel.h"
+
+namespace distbelief {
+
+namespace {
+
+constexpr std::int64_t kChunk = 8192;      // floats
+constexpr std::int64_t kChunksAtOnce = 2;  // less is not worth waking a thread
+
+DISTBELIEF_MULTIVERSION
+void scale_loop(float* __restrict out, const float* __restrict in, std::size_t count, float scale) {
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = scale * in[i];
+  }
+}
+
+DISTBELIEF_MULTIVERSION
+void sum_loop(float* __restrict out, const float* __restrict a, const float* __restrict b, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = a[i] + b[i];
+  }
+}
+
+DISTBELIEF_MULTIVERSION
+void add_loop(float* __restrict out, const float* __restrict in, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] += in[i];
+  }
+}
+
+DISTBELIEF_MULTIVERSION
+void clamp_loop(float* __restrict values, std::size_t count, float bound) {
+  for (std::size_t i = 0; i < count; ++i) {
+    // Written so that NaN stays NaN: it must be seen, not turned into a bound.
+    const float low = values[i] < -bound ? -bound : values[i];
+    values[i] = low > bound ? bound : low;
+  }
+}
+
+DISTBELIEF_MULTIVERSION
+void average_loop(float* __restrict values, const float* __restrict sum, std::size_t count, float share, float rate) {
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] += rate * (share * sum[i] - values[i]);
+  }
+}
+
+/// In lanes, so that it vectorises without the compiler having to reorder additions.
+DISTBELIEF_MULTIVERSION
+double square_sum_loop(const float* __restrict values, std::size_t count) {
+  constexpr std::size_t kLanes = 16;
+  double lanes[kLanes] = {};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const double value = values[i + lane];
+      lanes[lane] += value * value;
+    }
+  }
+  for (std::size_t lane = 0; i < count; ++i, ++lane) {
+    const double value = values[i];
+    lanes[lane] += value * value;
+  }
+  double sum = 0;
+  for (const double lane : lanes) {
+    sum += lane;
+  }
+  return sum;
+}
+
+std::size_t place(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+/// The sum of the parts over a range: the part itself if there is but one, else in `scratch`.
+const float* sum_parts(std::span<const std::span<const float>> parts, Range range, float* scratch) {
+  const float* first = parts[0].data() + range.begin;
+  if (parts.size() == 1) {
+    return first;
+  }
+  sum_loop(scratch, first, parts[1].data() + range.begin, place(range.size()));
+  for (const auto& part : parts.subspan(2)) {
+    add_loop(scratch, part.data() + range.begin, place(range.size()));
+  }
+  return scratch;
+}
+
+struct alignas(64) Scratch {
+  float floats[kChunk];
+};
+
+}  // namespace
+
+ParameterShard::ParameterShard(const ParameterTable& table, Range range, const UpdateRule& rule,
+                               std::span<float> values)
+    : range_(range), rule_(rule), values_(values) {
+  check(range.begin >= 0 && range.begin <= range.end && range.end <= table.size(), "a shard's range is of the table");
+  check(std::ssize(values) == range.size(), "a shard's values are as many as its range");
+  cut(table);
+  for (int slot = 0; slot < rule.slots(); ++slot) {
+    slots_.push_back(float_buffer(range.size()));
+    std::ranges::fill(slots_.back().as<float>(), rule.initial_slot_value(slot));
+  }
+}
+
+void ParameterShard::cut(const ParameterTable& table) {
+  std::vector<const ParameterEntry*> entries;
+  for (const ParameterEntry& entry : table.entries()) {
+    if (!entry.frozen && std::max(entry.range.begin, range_.begin) < std::min(entry.range.end, range_.end)) {
+      entries.push_back(&entry);
+    }
+  }
+  std::ranges::sort(entries, {}, [](const ParameterEntry* entry) { return entry->range.begin; });
+
+  std::int64_t open_chunk = -1;
+  for (const ParameterEntry* entry : entries) {
+    const std::int64_t end = std::min(entry->range.end, range_.end) - range_.begin;
+    std::int64_t begin = std::max(entry->range.begin, range_.begin) - range_.begin;
+    while (begin < end) {
+      const std::int64_t chunk = begin / kChunk;
+      const std::int64_t piece_end = std::min(end, (chunk + 1) * kChunk);
+      if (chunk != open_chunk) {
+        open_chunk = chunk;
+        chunks_.push_back({{begin, begin}, pieces_.size(), pieces_.size()});
+      }
+      pieces_.push_back({{begin, piece_end},
+                         entry->spec.kind == ParameterKind::averaged,
+                         entry->spec.decays,
+                         entry->spec.average_rate});
+      chunks_.back().range.end = piece_end;
+      chunks_.back().end_piece = pieces_.size();
+      begin = piece_end;
+    }
+  }
+}
+
+UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const UpdateOptions& options, Version seen) {
+  check(!parts.empty(), "an update has at least one part");
+  for (const auto& part : parts) {
+    check(std::ssize(part) == range_.size(), "each part covers the shard's range");
+  }
+  const std::scoped_lock lock(mutex_);
+  UpdateReport report;
+  report.version = version_;
+  report.staleness = version_ > seen ? version_.value - seen.value : 0;
+  const auto lease = next_seq_.find(push.lease);
+  const std::uint64_t expected = lease == next_seq_.end() ? 0 : lease->second;
+  if (push.lease < low_water_ || push.seq < expected) {
+    report.result = ApplyResult::duplicate;
+    return report;
+  }
+  if (push.seq > expected) {
+    report.result = ApplyResult::stale;
+    return report;
+  }
+
+  if (options.clip_norm > 0 || options.drop_nonfinite) {
+    const std::vector<double> sums = square_sums(parts);
+    const double norm = std::abs(double{scale}) * std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
+    report.gradient_norm = norm;
+    if (!std::isfinite(norm)) {
+      report.result = ApplyResult::dropped;
+      next_seq_[push.lease] = expected + 1;
+      return report;
+    }
+    if (options.clip_norm > 0 && norm > options.clip_norm) {
+      scale = static_cast<float>(scale * (options.clip_norm / norm));
+    }
+  }
+  ++updates_;
+  parallel_for(std::ssize(chunks_), kChunksAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      apply_chunk(chunks_[place(i)], parts, scale, options);
+    }
+  });
+  next_seq_[push.lease] = expected + 1;
+  report.version = Version{++version_.value};
+  return report;
+}
+
+std::vector<double> ParameterShard::square_sums(Parts parts) const {
+  std::vector<double> sums(chunks_.size());
+  parallel_for(std::ssize(chunks_), kChunksAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    Scratch scratch;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Chunk& chunk = chunks_[place(i)];
+      const float* sum = sum_parts(parts, chunk.range, scratch.floats);
+      for (std::size_t p = chunk.first_piece; p < chunk.end_piece; ++p) {
+        const Piece& piece = pieces_[p];
+        if (!piece.averaged) {
+          sums[place(i)] += square_sum_loop(sum + (piece.range.begin - chunk.range.begin), place(piece.range.size()));
+        }
+      }
+    }
+  });
+  return sums;
+}
+
+void ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options) {
+  Scratch sum_scratch;
+  Scratch gradient_scratch;
+  const float* sum = sum_parts(parts, chunk.range, sum_scratch.floats);
+  std::array<float*, 8> slots = {};
+  check(slots_.size() <= slots.size(), "a rule has at most eight slots");
+
+  for (std::size_t p = chunk.first_piece; p < chunk.end_piece; ++p) {
+    const Piece& piece = pieces_[p];
+    const std::size_t count = place(piece.range.size());
+    const float* observed = sum + (piece.range.begin - chunk.range.begin);
+    float* values = values_.data() + piece.range.begin;
+    if (piece.averaged) {
+      average_loop(values, observed, count, 1.0F / static_cast<float>(parts.size()), piece.average_rate);
+      continue;
+    }
+    const float* gradient = observed;
+    if (scale != 1.0F || options.clip_value > 0) {
+      scale_loop(gradient_scratch.floats, observed, count, scale);
+      if (options.clip_value > 0) {
+        clamp_loop(gradient_scratch.floats, count, options.clip_value);
+      }
+      gradient = gradient_scratch.floats;
+    }
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+      slots[slot] = slots_[slot].as<float>().data() + piece.range.begin;
+    }
+    rule_.apply({options.rate, piece.decays ? options.weight_decay : 0.0F, updates_}, {values, count},
+                {gradient, count}, {slots.data(), slots_.size()});
+  }
+}
+
+Version ParameterShard::read(std::span<float> out) const {
+  check(std::ssize(out) == range_.size(), "read() copies the whole range");
+  const std::scoped_lock lock(mutex_);
+  parallel_for(range_.size(), kChunksAtOnce * kChunk, [&](std::int64_t begin, std::int64_t end) {
+    std::copy(values_.begin() + begin, values_.begin() + end, out.begin() + begin);
+  });
+  return version_;
+}
+
+Version ParameterShard::version() const {
+  const std::scoped_lock lock(mutex_);
+  return version_;
+}
+
+std::uint64_t ParameterShard::next_seq(std::uint64_t lease) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = next_seq_.find(lease);
+  return found == next_seq_.end() ? 0 : found->second;
+}
+
+void ParameterShard::prune_leases(std::uint64_t low_water) {
+  const std::scoped_lock lock(mutex_);
+  low_water_ = std::max(low_water_, low_water);
+  next_seq_.erase(next_seq_.begin(), next_seq_.lower_bound(low_water_));
+}
+
+void ParameterShard::visit_state(StateVisitor& visitor) {
+  const std::scoped_lock lock(mutex_);
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    visitor.floats(rule_.slot_name(static_cast<int>(slot)), slots_[slot].as<float>());
+  }
+  visitor.number("updates", updates_);
+  visitor.number("version", version_.value);
+  visitor.number("low_water", low_water_);
+  std::vector<std::uint64_t> pairs;
+  for (const auto& [lease, seq] : next_seq_) {
+    pairs.insert(pairs.end(), {lease, seq});
+  }
+  visitor.numbers("next_seq", pairs);
+  check(pairs.size() % 2 == 0, "next_seq is pairs of lease and seq");
+  next_seq_.clear();
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    next_seq_.emplace(pairs[i], pairs[i + 1]);
+  }
+}
+
+}  // namespace distbelief

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "params/parameter_table.h"
+#include "params/state_visitor.h"
+#include "params/update_rule.h"
+#include "tensor/buffer.h"
+
+namespace distbelief {
+
+/// Names one push: the seq-th, from 0, of a lease of samples. Lease ids are never reused.
+struct PushId {
+  std::uint64_t lease = 0;
+  std::uint64_t seq = 0;
+};
+
+/// How many updates the values have seen.
+struct Version {
+  std::uint64_t value = 0;
+  friend auto operator<=>(const Version&, const Version&) = default;
+};
+
+enum class ApplyResult {
+  applied,
+  duplicate,  ///< this push was applied before; nothing changed
+  stale,      ///< pushes of the lease before this one are missing; nothing changed, send it again after them
+  dropped,    ///< the gradient is not finite; values are untouched, and the push counts as done
+};
+
+struct UpdateOptions {
+  float rate = 0;
+  float weight_decay = 0;
+  float clip_norm = 0;          ///< shrinks the gradient of this range to this Euclidean length; 0: no limit
+  float clip_value = 0;         ///< then limits each element to ± this; 0: no limit
+  bool drop_nonfinite = false;  ///< measures the gradient first, also when clip_norm is 0
+};
+
+struct UpdateReport {
+  ApplyResult result = ApplyResult::applied;
+  std::optional<double> gradient_norm = {};  ///< before clipping; when clip_norm or drop_nonfinite asked to measure it
+  std::uint64_t staleness = 0;               ///< updates between what the gradient was computed from and this one
+  Version version = {};                      ///< after the update
+};
+
+/// A contiguous range of the flat parameter space with the optimizer state that belongs to it. The same class is a
+/// server's slice, a worker's optimizer slice and, when its range is everything, a plain local model: it cannot tell.
+/// Thread-safe, except that who lends the memory of the values may read it directly only while nobody calls apply().
+class ParameterShard {
+ public:
+  /// `values` (of range.size() floats) and `rule` are borrowed and must outlive the shard. Of the table, with what is
+  /// frozen in it, a copy of all that matters is taken.
+  ParameterShard(const ParameterTable& table, Range range, const UpdateRule& rule, std::span<float> values);
+
+  /// Applies the push once, however often it arrives. Each of `parts` covers the range. The gradient is scale × their
+  /// sum; for averaged parameters the mean of the parts is what was observed. The bits of the result do not depend on
+  /// the number of threads.
+  [[nodiscard]] UpdateReport apply(PushId push, std::span<const std::span<const float>> parts, float scale,
+                                   const UpdateOptions& options, Version seen);
+  /// Copies the values of one version, never a mix of two.
+  Version read(std::span<float> out) const;
+
+  Version version() const;
+  Range range() const { return range_; }
+  const UpdateRule& rule() const { return rule_; }
+  /// The seq that the lease's next push must have; 0 for a lease never seen.
+  std::uint64_t next_seq(std::uint64_t lease) const;
+  /// Forgets leases below `low_water`, all of which are done; their pushes are duplicates from now on.
+  void prune_leases(std::uint64_t low_water);
+
+  /// Shows each of the rule's slots under its name as range().size() floats, then "updates", "version", "low_water" and
+  /// "next_seq" (pairs of lease and seq). The values are their owner's to save. A visitor that overwrites must fill in
+  /// a whole, valid state.
+  void visit_state(StateVisitor& visitor);
+
+ private:
+  /// Places relative to range_.begin that are treated alike; lies within one chunk.
+  struct Piece {
+    Range range;
+    bool averaged;
+    bool decays;
+    float average_rate;
+  };
+  /// What one thread does at a time: small enough that a chunk's sum is still in cache when the rule reads it.
+  struct Chunk {
+    Range range;
+    std::size_t first_piece;
+    std::size_t end_piece;
+  };
+  using Parts = std::span<const std::span<const float>>;
+
+  void cut(const ParameterTable& table);
+  std::vector<double> square_sums(Parts parts) const;
+  void apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options);
+
+  const Range range_;
+  const UpdateRule& rule_;
+  std::vector<Piece> pieces_;
+  std::vector<Chunk> chunks_;
+
+  mutable std::mutex mutex_;  // guards all below and the memory they point to
+  std::span<float> values_;
+  std::vector<Buffer> slots_;
+  std::uint64_t updates_ = 0;
+  Version version_;
+  std::uint64_t low_water_ = 0;
+  std::map<std::uint64_t, std::uint64_t> next_seq_;
+};
+
+}  // namespace distbelief

@@ -1,0 +1,47 @@
+#include "params/rules/rules.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "base/nearest_name.h"
+
+namespace distbelief {
+
+namespace {
+struct Registration {
+  std::string_view name;
+  std::unique_ptr<UpdateRule> (*make)(const RuleOptions&);
+};
+#define DISTBELIEF_LIST_RULE(name) Registration{#name, make_##name##_rule},
+constexpr std::array kRules = {DISTBELIEF_RULES(DISTBELIEF_LIST_RULE)};
+#undef DISTBELIEF_LIST_RULE
+}  // namespace
+
+std::vector<std::string_view> rule_names() {
+  std::vector<std::string_view> names;
+  for (const Registration& rule : kRules) {
+    names.push_back(rule.name);
+  }
+  return names;
+}
+
+std::unique_ptr<UpdateRule> make_rule(const RuleOptions& options) {
+  for (const Registration& rule : kRules) {
+    if (rule.name == options.name) {
+      return rule.make(options);
+    }
+  }
+  throw InputError(fmt::format("unknown optimizer '{}'; expected one of {}{}", options.name,
+                               fmt::join(rule_names(), ", "), did_you_mean(options.name, rule_names())));
+}
+
+void require_in(std::string_view rule, std::string_view option, float value, float low, float high) {
+  if (!(value >= low && value < high)) {
+    throw InputError(
+        fmt::format("optimizer {}: {} is {}; expected at least {} and less than {}", rule, option, value, low, high));
+  }
+}
+
+}  // namespace distbelief
