@@ -1,0 +1,144 @@
+#include "metrics/metrics_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace distbelief {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string line_of(const MetricsRow& row) {
+  Json json;
+  json["step"] = row.step;
+  json["epoch"] = row.epoch;
+  json["time"] = row.time;
+  for (const auto& [name, value] : row.values) {
+    json[name] = value;  // what is not finite is written as null
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<MetricsRow> parse_row(std::string_view line) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
+    return std::nullopt;
+  }
+  MetricsRow row;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "step") {
+      row.step = value.get<std::int64_t>();
+      continue;
+    }
+    if (!value.is_number() && !value.is_null()) {
+      return std::nullopt;
+    }
+    const double number = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+    if (name == "epoch") {
+      row.epoch = number;
+    } else if (name == "time") {
+      row.time = number;
+    } else {
+      row.values.emplace_back(name, number);
+    }
+  }
+  return row;
+}
+
+/// Calls visit(line number, line without its end) for each line that has its end.
+template <typename Visit>
+void for_each_line(std::string_view text, Visit visit) {
+  int number = 0;
+  for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+    visit(++number, text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string rows_until(const std::filesystem::path& path, std::int64_t last_step) {
+  std::string kept;
+  for_each_line(read_file(path), [&](int number, std::string_view line) {
+    const auto row = parse_row(line);
+    if (!row) {
+      throw FileError(fmt::format("{}:{}: expected a JSON object with a step and numbers", path.string(), number));
+    }
+    if (row->step <= last_step) {
+      kept.append(line).push_back('\n');
+    }
+  });
+  return kept;
+}
+
+}  // namespace
+
+std::optional<double> MetricsRow::value(std::string_view name) const {
+  for (const auto& [key, number] : values) {
+    if (key == name) {
+      return number;
+    }
+  }
+  return std::nullopt;
+}
+
+MetricsLog::MetricsLog(const std::filesystem::path& path, std::optional<std::int64_t> last_step) : path_(path) {
+  const bool goes_on = last_step && std::filesystem::exists(path);
+  const std::string kept = goes_on ? rows_until(path, *last_step) : std::string();
+  write_file_atomically(path, kept);
+  size_ = static_cast<std::int64_t>(kept.size());
+  fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd_ < 0) {
+    throw FileError(fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
+  }
+}
+
+MetricsLog::MetricsLog(MetricsLog&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+MetricsLog::~MetricsLog() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
+
+void MetricsLog::append(const MetricsRow& row) {
+  const std::string line = line_of(row);
+  std::size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t written = ::write(fd_, line.data() + done, line.size() - done);
+    if (written < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      const std::string reason = std::strerror(errno);
+      // If even this fails, what is left is a line without its end, which readers pass over.
+      [[maybe_unused]] const int ignored = ::ftruncate(fd_, size_);
+      throw FileError(fmt::format("{}: cannot write: {}", path_.string(), reason));
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  size_ += static_cast<std::int64_t>(line.size());
+}
+
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
+  std::vector<MetricsRow> rows;
+  for_each_line(read_file(path), [&](int number, std::string_view line) {
+    auto row = parse_row(line);
+    if (!row) {
+      throw FileError(fmt::format("{}:{}: expected a JSON object with a step and numbers", path.string(), number));
+    }
+    rows.push_back(std::move(*row));
+  });
+  return rows;
+}
+
+}  // namespace distbelief
