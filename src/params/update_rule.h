@@ -36,14 +36,14 @@ class UpdateRule {
 /// Which rule, and its constants; each rule takes those that concern it. What is not given is as PyTorch has it.
 struct RuleOptions {
   std::string name = "sgd";
-  std::optional<float> momentum = {};  ///< sgd: 0, momentum and nesterov: 0.9, rmsprop: 0
-  bool nesterov = false;               ///< sgd and momentum: look ahead
-  float dampening = 0;   ///< momentum, nesterov: how much less of the gradient enters after the first update
-  float beta1 = 0.9F;    ///< adam, adamw: mean of gradients
-  float beta2 = 0.999F;  ///< adam, adamw: mean of squares
-  float rho = 0.99F;     ///< rmsprop: mean of squares
-  std::optional<float> epsilon = {};  ///< adagrad: 1e-10, others: 1e-8
-  float initial_accumulator = 0;      ///< adagrad: where the sum of squares begins
+  std::optional<double> momentum = {};  ///< sgd and rmsprop: 0, momentum and nesterov: 0.9
+  bool nesterov = false;                ///< sgd and momentum: look ahead
+  double dampening = 0;  ///< momentum, nesterov: how much less of the gradient enters after the first update
+  double beta1 = 0.9;    ///< adam, adamw: memory of the mean
+  double beta2 = 0.999;  ///< adam, adamw: memory of the mean square
+  double rho = 0.99;     ///< rmsprop: memory of the mean square
+  std::optional<double> epsilon = {};  ///< adagrad: 1e-10, rmsprop, adam and adamw: 1e-8
+  double initial_accumulator = 0;      ///< adagrad: where the sum of squares begins
 };
 
 /// Throws InputError for an unknown name, with those that exist, and for constants out of range.

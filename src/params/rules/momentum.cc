@@ -33,26 +33,26 @@ void nesterov_loop(float* __restrict values, const float* __restrict gradient, f
 
 class Momentum final : public UpdateRule {
  public:
-  Momentum(float momentum, float dampening, bool nesterov)
-      : momentum_(momentum), dampening_(dampening), nesterov_(nesterov) {}
+  Momentum(double momentum, double dampening, bool nesterov)
+      : momentum_(static_cast<float>(momentum)), share_(static_cast<float>(1 - dampening)), nesterov_(nesterov) {}
   std::string_view name() const override { return nesterov_ ? "nesterov" : "momentum"; }
   int slots() const override { return 1; }
   std::string_view slot_name(int /*slot*/) const override { return "momentum"; }
   void apply(const UpdateStep& step, std::span<float> values, std::span<const float> gradient,
              std::span<float* const> slots) const override {
-    const float share = step.count == 1 ? 1.0F : 1.0F - dampening_;
+    const float share = step.count == 1 ? 1.0F : share_;
     const auto loop = nesterov_ ? nesterov_loop : momentum_loop;
     loop(values.data(), gradient.data(), slots[0], values.size(), step.rate, step.weight_decay, momentum_, share);
   }
 
  private:
   float momentum_;
-  float dampening_;
+  float share_;
   bool nesterov_;
 };
 
 std::unique_ptr<UpdateRule> make(const RuleOptions& options, bool nesterov) {
-  const float momentum = options.momentum.value_or(0.9F);
+  const double momentum = options.momentum.value_or(0.9);
   require_in(options.name, "momentum", momentum, 0, 1);
   require_in(options.name, "dampening", options.dampening, 0, 1);
   return std::make_unique<Momentum>(momentum, options.dampening, nesterov);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <limits>
 
 #include "base/error.h"
 #include "base/nearest_name.h"
@@ -37,11 +38,17 @@ std::unique_ptr<UpdateRule> make_rule(const RuleOptions& options) {
                                fmt::join(rule_names(), ", "), did_you_mean(options.name, rule_names())));
 }
 
-void require_in(std::string_view rule, std::string_view option, float value, float low, float high) {
+void require_in(std::string_view rule, std::string_view option, double value, double low, double high) {
   if (!(value >= low && value < high)) {
     throw InputError(
         fmt::format("optimizer {}: {} is {}; expected at least {} and less than {}", rule, option, value, low, high));
   }
+}
+
+float epsilon_of(const RuleOptions& options, double otherwise) {
+  const double epsilon = options.epsilon.value_or(otherwise);
+  require_in(options.name, "epsilon", epsilon, std::numeric_limits<float>::min(), 1e6);
+  return static_cast<float>(epsilon);
 }
 
 }  // namespace distbelief
