@@ -1,0 +1,96 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/sampler.h"
+
+namespace distbelief {
+
+struct LoaderOptions {
+  std::int64_t batch = 128;
+  /// Threads that read ahead; 0 reads on the calling thread. When not set: 0 for a cheap() data set, otherwise 2.
+  std::optional<int> threads = std::nullopt;
+  int prefetch = 4;            ///< batches that may wait, ready, for the consumer
+  std::uint64_t epoch = 0;     ///< where to start: this epoch,
+  std::uint64_t position = 0;  ///< with this many of its samples already done
+  std::uint64_t end_epoch =
+      std::numeric_limits<std::uint64_t>::max();  ///< nothing is read of this epoch and later ones
+  bool drop_last = false;  ///< leave out an epoch's last batch when it is smaller than the others
+  /// This loader reads only share `part` of the `parts` nearly equal shares of each batch. All parts see equally many
+  /// batches; a share may be empty when an epoch's last batch has fewer samples than there are parts.
+  int part = 0;
+  int parts = 1;
+};
+
+/// Hands out the batches of epoch after epoch in the exact order of the sampler, whatever the timing of its threads.
+/// Threads read ahead over the end of an epoch, so that the next one starts without waiting. For one consumer thread.
+/// The data set must outlive the loader; destruction waits for at most the batches that are being read.
+class Loader {
+ public:
+  /// Throws InputError when options do not fit the data set.
+  Loader(const Dataset& dataset, const Sampler& sampler, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// The next batch, valid until the next call. Null at the end of an epoch; the call after that begins the next epoch
+  /// (at end_epoch it stays null). Rethrows what reading this batch threw; the batches before it have been handed out.
+  const Batch* next();
+
+  /// Where a new loader must start in order to hand out what this one would hand out next.
+  std::uint64_t epoch() const { return consumer_.epoch; }
+  std::uint64_t position() const { return consumer_.position; }
+  /// Samples handed out so far.
+  std::uint64_t leased() const { return leased_; }
+  /// Time that next() did not have the batch at once: waiting for threads, or reading itself.
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  /// Where reading stands; advance() tells what comes there.
+  struct Cursor {
+    std::uint64_t epoch = 0;
+    std::uint64_t position = 0;
+  };
+  struct Slot {
+    Batch batch;
+    std::exception_ptr error;
+    bool ready = false;  // guarded by mutex_; whoever does not own the slot leaves the rest alone
+  };
+
+  std::uint64_t batch_size(const Cursor& at) const;  // 0: the epoch ends here
+  void advance(Cursor& at) const;
+  void read(const Cursor& at, std::vector<std::uint64_t>& ids, Batch& batch) const;
+  void run(const std::stop_token& stop);
+  const Batch* hand_out(const Batch& batch);
+
+  const Dataset& dataset_;
+  const Sampler sampler_;
+  const LoaderOptions options_;
+
+  // Of the consumer.
+  Cursor consumer_;
+  std::uint64_t leased_ = 0;
+  double wait_seconds_ = 0;
+  std::vector<std::uint64_t> inline_ids_;
+  std::uint64_t taken_ = 0;  // tickets taken; each ticket is a batch, read into slot ticket % slots_.size()
+  bool holding_ = false;     // the consumer still uses the slot of ticket taken_ - 1
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<Slot> slots_;
+  Cursor producer_;                    // guarded by mutex_
+  std::uint64_t claimed_ = 0;          // guarded by mutex_: tickets given to threads
+  std::uint64_t freed_ = 0;            // guarded by mutex_: tickets whose slot the consumer has given back
+  std::vector<std::jthread> threads_;  // last: they stop before the rest goes
+};
+
+}  // namespace distbelief

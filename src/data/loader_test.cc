@@ -1,0 +1,160 @@
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "base/error.h"
+
+namespace distbelief {
+namespace {
+
+/// One float a sample, its number; may fail at one sample. Not cheap, so that threads are used.
+class Numbers final : public Dataset {
+ public:
+  explicit Numbers(std::uint64_t size, std::uint64_t broken = ~std::uint64_t{0}) : size_(size), broken_(broken) {
+    spec_.input = Shape{1};
+  }
+  const SampleSpec& spec() const override { return spec_; }
+  std::uint64_t size() const override { return size_; }
+  bool cheap() const override { return false; }
+  void read(std::span<const std::uint64_t> ids, std::uint64_t epoch, Batch& batch) const override {
+    start_batch(spec_, ids, epoch, batch);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] == broken_) {
+        throw FileError("sample is broken");
+      }
+      batch.dense[i] = static_cast<float>(ids[i]);
+    }
+    read_.fetch_add(ids.size());
+  }
+  std::uint64_t read_so_far() const { return read_; }
+
+ private:
+  std::uint64_t size_;
+  std::uint64_t broken_;
+  SampleSpec spec_;
+  mutable std::atomic<std::uint64_t> read_ = 0;
+};
+
+/// What a loader hands out in the given number of epochs; -1 stands for an epoch's end.
+std::vector<std::int64_t> all_of(Loader& loader, int epochs) {
+  std::vector<std::int64_t> out;
+  for (int ends = 0; ends < epochs;) {
+    const Batch* batch = loader.next();
+    if (batch == nullptr) {
+      out.push_back(-1);
+      ++ends;
+      continue;
+    }
+    for (std::size_t i = 0; i < batch->ids.size(); ++i) {
+      EXPECT_EQ(batch->dense[i], static_cast<float>(batch->ids[i]));
+      out.push_back(static_cast<std::int64_t>(batch->ids[i]));
+    }
+  }
+  return out;
+}
+
+TEST(Loader, ThreadsHandOutTheSamplersOrder) {
+  const Numbers data(103);
+  const Sampler sampler(103, 5, true);
+  std::vector<std::int64_t> expected;
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    for (std::uint64_t i = 0; i < 103; ++i) {
+      expected.push_back(static_cast<std::int64_t>(sampler.at(epoch, i)));
+    }
+    expected.push_back(-1);
+  }
+  for (const int threads : {0, 1, 3}) {
+    for (const int prefetch : {1, 4}) {
+      Loader loader(data, sampler, {.batch = 10, .threads = threads, .prefetch = prefetch, .end_epoch = 3});
+      EXPECT_EQ(all_of(loader, 3), expected) << threads << " threads";
+      EXPECT_EQ(loader.next(), nullptr);
+      EXPECT_EQ(loader.leased(), 309U);
+      EXPECT_GE(loader.wait_seconds(), 0.0);
+    }
+  }
+}
+
+TEST(Loader, LastBatchIsSmallerOrLeftOut) {
+  const Numbers data(25);
+  const Sampler sampler(25, 5, false);
+  Loader keeps(data, sampler, {.batch = 10, .threads = 2});
+  EXPECT_EQ(keeps.next()->size(), 10);
+  EXPECT_EQ(keeps.next()->size(), 10);
+  EXPECT_EQ(keeps.next()->size(), 5);
+  EXPECT_EQ(keeps.next(), nullptr);
+  Loader drops(data, sampler, {.batch = 10, .threads = 2, .drop_last = true});
+  EXPECT_EQ(all_of(drops, 1).size(), 21U);
+  EXPECT_THROW(Loader(data, sampler, {.batch = 26, .drop_last = true}), InputError);
+  EXPECT_THROW(Loader(data, sampler, {.batch = 0}), InputError);
+}
+
+TEST(Loader, ANewLoaderContinuesWhereAnotherStood) {
+  const Numbers data(25);
+  const Sampler sampler(25, 5, true);
+  for (int steps = 0; steps <= 7; ++steps) {
+    Loader first(data, sampler, {.batch = 10, .threads = 3});
+    for (int i = 0; i < steps; ++i) {
+      (void)first.next();
+    }
+    Loader second(data, sampler, {.batch = 10, .threads = 0, .epoch = first.epoch(), .position = first.position()});
+    EXPECT_EQ(all_of(first, 2), all_of(second, 2)) << steps;
+  }
+}
+
+TEST(Loader, PartsOfABatchMakeItUp) {
+  const Numbers data(22);
+  const Sampler sampler(22, 5, true);
+  Loader whole(data, sampler, {.batch = 10});
+  Loader parts[3] = {{data, sampler, {.batch = 10, .part = 0, .parts = 3}},
+                     {data, sampler, {.batch = 10, .part = 1, .parts = 3}},
+                     {data, sampler, {.batch = 10, .part = 2, .parts = 3}}};
+  while (const Batch* batch = whole.next()) {
+    std::vector<std::uint64_t> joined;
+    for (Loader& part : parts) {
+      const Batch* share = part.next();
+      ASSERT_NE(share, nullptr);
+      joined.insert(joined.end(), share->ids.begin(), share->ids.end());
+    }
+    EXPECT_EQ(joined, batch->ids);
+  }
+  EXPECT_EQ(parts[0].next(), nullptr);
+}
+
+TEST(Loader, ErrorsOfAThreadComeOutAtTheirBatch) {
+  const Numbers data(40, 25);
+  const Sampler sampler(40, 5, false);
+  Loader loader(data, sampler, {.batch = 10, .threads = 3});
+  EXPECT_EQ(loader.next()->ids[0], 0U);
+  EXPECT_EQ(loader.next()->ids[0], 10U);
+  EXPECT_THROW((void)loader.next(), FileError);
+  EXPECT_THROW((void)loader.next(), FileError);
+  EXPECT_EQ(loader.leased(), 20U);
+}
+
+TEST(Loader, ReadsNoFurtherAheadThanAllowedAndStopsWhenDestroyed) {
+  const Numbers data(1000000);
+  const Sampler sampler(1000000, 5, true);
+  {
+    Loader loader(data, sampler, {.batch = 10, .threads = 3, .prefetch = 4});
+    for (int i = 0; i < 5; ++i) {
+      (void)loader.next();
+    }
+  }
+  EXPECT_LE(data.read_so_far(), 10U * (5 + 5));
+}
+
+TEST(Loader, EndEpochMeansNothingIsReadBeyond) {
+  const Numbers data(20);
+  const Sampler sampler(20, 5, true);
+  {
+    Loader loader(data, sampler, {.batch = 10, .threads = 2, .prefetch = 8, .end_epoch = 1});
+    EXPECT_EQ(all_of(loader, 3).size(), 23U);
+  }
+  EXPECT_EQ(data.read_so_far(), 20U);
+}
+
+}  // namespace
+}  // namespace distbelief

@@ -1,0 +1,68 @@
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+/// Every bit of the result depends on every bit of `value`: two rounds of multiply and fold.
+std::uint64_t mix(std::uint64_t value) {
+  value ^= value >> 32;
+  value *= 0xD6E8FEB86659FD93U;
+  value ^= value >> 29;
+  value *= 0x9FB21C651E98DF25U;
+  return value >> 32;
+}
+
+}  // namespace
+
+Sampler::Sampler(std::uint64_t samples, std::uint64_t seed, bool shuffle, RandomUse use)
+    : samples_(samples), random_(seed, use), shuffle_(shuffle) {
+  // Halves of fewer bits mix too slowly: a handful of samples would not see all orders equally often.
+  const int bits = std::max(8, samples > 1 ? static_cast<int>(std::bit_width(samples - 1)) : 0);
+  check(bits <= 63, "a sampler orders fewer than 2^63 samples");
+  right_bits_ = bits - bits / 2;
+  left_mask_ = (std::uint64_t{1} << (bits / 2)) - 1;
+  right_mask_ = (std::uint64_t{1} << right_bits_) - 1;
+}
+
+Sampler::Keys Sampler::keys(std::uint64_t epoch) const {
+  Keys result;
+  for (std::size_t i = 0; i < kRounds; i += 2) {
+    const auto words = random_.words(epoch, i);
+    result[i] = (std::uint64_t{words[0]} << 32) | words[1];
+    result[i + 1] = (std::uint64_t{words[2]} << 32) | words[3];
+  }
+  return result;
+}
+
+std::uint64_t Sampler::permute(const Keys& keys, std::uint64_t position) const {
+  std::uint64_t left = position >> right_bits_;
+  std::uint64_t right = position & right_mask_;
+  do {
+    for (std::size_t i = 0; i < kRounds; i += 2) {
+      left ^= mix(right + keys[i]) & left_mask_;
+      right ^= mix(left + keys[i + 1]) & right_mask_;
+    }
+  } while (((left << right_bits_) | right) >= samples_);
+  return (left << right_bits_) | right;
+}
+
+std::uint64_t Sampler::at(std::uint64_t epoch, std::uint64_t position) const {
+  check(position < samples_, "the position lies inside the epoch");
+  return shuffle_ ? permute(keys(epoch), position) : position;
+}
+
+void Sampler::fill(std::uint64_t epoch, std::uint64_t first, std::span<std::uint64_t> ids) const {
+  check(first <= samples_ && ids.size() <= samples_ - first, "the positions lie inside the epoch");
+  const Keys round_keys = keys(epoch);
+  for (std::uint64_t& id : ids) {
+    id = shuffle_ ? permute(round_keys, first) : first;
+    ++first;
+  }
+}
+
+}  // namespace distbelief
