@@ -31,8 +31,8 @@ struct SparseRows {
 struct Batch {
   std::vector<std::uint64_t> ids;  ///< which sample of the data set each row is
   std::uint64_t epoch = 0;
-  std::vector<float> dense;          ///< rows of the input
-  std::vector<std::int32_t> indices; ///< rows of integers, for embeddings
+  std::vector<float> dense;           ///< rows of the input
+  std::vector<std::int32_t> indices;  ///< rows of integers, for embeddings
   SparseRows sparse;
   std::vector<std::int32_t> classes;
   std::vector<float> targets;

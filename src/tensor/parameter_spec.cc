@@ -4,9 +4,7 @@
 
 namespace distbelief {
 
-Initializer Initializer::he(std::int64_t fan_in) {
-  return normal(std::sqrt(2.0F / static_cast<float>(fan_in)));
-}
+Initializer Initializer::he(std::int64_t fan_in) { return normal(std::sqrt(2.0F / static_cast<float>(fan_in))); }
 
 Initializer Initializer::glorot(std::int64_t fan_in, std::int64_t fan_out) {
   return uniform(std::sqrt(6.0F / static_cast<float>(fan_in + fan_out)));

@@ -1,0 +1,160 @@
+#include "exec/replica.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/parallel.h"
+#include "tensor/vector_ops.h"
+
+namespace distbelief {
+
+/// One thread's (or, in kernels mode, everybody's) programs, with the memory they share: only one of them runs at a
+/// time.
+struct Replica::Lane {
+  std::vector<std::unique_ptr<Program>> programs;
+  Buffer arena;
+  Buffer gradient;
+  LossSums sums;
+  std::string nonfinite;
+  std::exception_ptr error;
+};
+
+Replica::Replica(const Graph& graph, const ParameterTable& table, ReplicaOptions options)
+    : graph_(graph), table_(table), options_(options), values_(float_buffer(table.size())) {
+  const int lanes = options.mode == ThreadMode::lanes ? options.threads : 1;
+  for (int i = 0; i < lanes; ++i) {
+    lanes_.push_back(std::make_unique<Lane>());
+  }
+}
+
+Replica::~Replica() = default;
+
+StepContext Replica::context(const Batch& batch, std::int64_t first, std::int64_t rows, bool training) const {
+  return {.training = training,
+          .seed = options_.seed,
+          .epoch = batch.epoch,
+          .sample_ids = std::span(batch.ids).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows))};
+}
+
+Program& Replica::program(Lane& lane, std::int64_t rows, Purpose purpose) {
+  for (const auto& known : lane.programs) {
+    if (known->rows() == rows && known->purpose() == purpose) {
+      return *known;
+    }
+  }
+  if (purpose == Purpose::training && lane.gradient.bytes() == 0) {
+    lane.gradient = Buffer::zeroed(values_.bytes());
+  }
+  lane.programs.push_back(std::make_unique<Program>(graph_, table_, rows, purpose));
+  Program& made = *lane.programs.back();
+  if (made.arena_bytes() > lane.arena.bytes()) {
+    lane.arena = Buffer();  // let the old one go before the new one comes
+    lane.arena = Buffer(made.arena_bytes());
+    for (const auto& known : lane.programs) {
+      known->bind(lane.arena.data(), values().data(), lane.gradient.as<float>().data());
+    }
+  } else {
+    made.bind(lane.arena.data(), values().data(), lane.gradient.as<float>().data());
+  }
+  return made;
+}
+
+template <typename Work>
+void Replica::for_each_lane(std::int64_t rows, const Work& work) {
+  const auto count = static_cast<int>(std::min<std::int64_t>(rows, static_cast<std::int64_t>(lanes_.size())));
+  const auto run = [&](int i) {
+    const std::int64_t first = rows * i / count;
+    const std::int64_t end = rows * (i + 1) / count;
+    Lane& lane = *lanes_[static_cast<std::size_t>(i)];
+    try {
+      work(lane, first, end - first);
+    } catch (...) {
+      lane.error = std::current_exception();
+    }
+  };
+  set_thread_count(options_.threads);
+  if (options_.mode == ThreadMode::lanes) {
+    parallel_lanes(count, run);
+  } else {
+    run(0);
+  }
+  for (const auto& lane : lanes_) {
+    if (lane->error) {
+      std::rethrow_exception(std::exchange(lane->error, nullptr));
+    }
+  }
+}
+
+LossSums Replica::compute_gradient(const Batch& batch) {
+  for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
+    Program& compiled = program(lane, rows, Purpose::training);
+    const StepContext step = context(batch, first, rows, true);
+    compiled.load(batch, first);
+    compiled.forward(step);
+    lane.sums = compiled.evaluate_loss();
+    compiled.backward(step);
+  });
+  LossSums total;
+  gradient_parts_.clear();
+  for (std::size_t i = 0; i < lanes_.size() && i < static_cast<std::size_t>(batch.size()); ++i) {
+    total += lanes_[i]->sums;
+    gradient_parts_.emplace_back(lanes_[i]->gradient.as<float>());
+  }
+  return total;
+}
+
+LossSums Replica::evaluate(const Batch& batch) {
+  for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
+    Program& compiled = program(lane, rows, Purpose::inference);
+    compiled.load(batch, first);
+    compiled.forward(context(batch, first, rows, false));
+    lane.sums = compiled.evaluate_loss();
+  });
+  LossSums total;
+  for (std::size_t i = 0; i < lanes_.size() && i < static_cast<std::size_t>(batch.size()); ++i) {
+    total += lanes_[i]->sums;
+  }
+  return total;
+}
+
+void Replica::predict(const Batch& batch, std::vector<float>& out) {
+  const std::int64_t columns = graph_.node(graph_.output()).output.shape.elements();
+  const std::size_t before = out.size();
+  out.resize(before + static_cast<std::size_t>(batch.size() * columns));
+  for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
+    Program& compiled = program(lane, rows, Purpose::inference);
+    compiled.load(batch, first);
+    compiled.forward(context(batch, first, rows, false));
+    std::ranges::copy(compiled.prediction(), out.begin() + static_cast<std::ptrdiff_t>(before) + first * columns);
+  });
+}
+
+std::string Replica::find_nonfinite(const Batch& batch) {
+  for (const ParameterEntry& entry : table_.entries()) {
+    if (!all_finite(values().data() + entry.range.begin, entry.range.size())) {
+      return "parameter '" + entry.name + "'";
+    }
+  }
+  for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
+    Program& compiled = program(lane, rows, Purpose::training);
+    compiled.load(batch, first);
+    lane.nonfinite = compiled.first_nonfinite_layer(context(batch, first, rows, true));
+  });
+  for (const auto& lane : lanes_) {
+    if (!lane->nonfinite.empty()) {
+      return "layer '" + lane->nonfinite + "'";
+    }
+  }
+  return {};
+}
+
+std::size_t Replica::bytes() const {
+  std::size_t sum = values_.bytes();
+  for (const auto& lane : lanes_) {
+    sum += lane->arena.bytes() + lane->gradient.bytes();
+  }
+  return sum;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/program.h"
+#include "tensor/buffer.h"
+
+namespace distbelief {
+
+/// How a replica uses its threads: all of them inside each kernel, or each on its own part of the batch.
+enum class ThreadMode { kernels, lanes };
+
+struct ReplicaOptions {
+  int threads = 1;
+  ThreadMode mode = ThreadMode::kernels;
+  std::uint64_t seed = 1;
+};
+
+/// One copy of a model in this process: its values, and the machinery that turns a batch into a loss and a gradient. It
+/// knows no optimizer and no other process. Programs are compiled the first time a batch size is seen. One thread at a
+/// time; uses up to `threads`.
+class Replica {
+ public:
+  /// `table` is borrowed and must outlive the replica. Values are not initialised.
+  Replica(const Graph& graph, const ParameterTable& table, ReplicaOptions options);
+  ~Replica();
+
+  const Graph& graph() const { return graph_; }
+  const ParameterTable& table() const { return table_; }
+  const ReplicaOptions& options() const { return options_; }
+
+  /// The whole flat space. Write only between calls.
+  std::span<float> values() const { return values_.as<float>(); }
+
+  /// Forward and backward over a batch. The gradient is then the sum of gradients(); divide by the rows of the result.
+  LossSums compute_gradient(const Batch& batch);
+  /// One span over the flat space for each lane that had rows; averaged parameters: what each observed.
+  std::span<const std::span<const float>> gradients() const { return gradient_parts_; }
+
+  /// Inference with loss. Leaves values and gradients alone.
+  LossSums evaluate(const Batch& batch);
+  /// Inference: rows × outputs are appended to `out`.
+  void predict(const Batch& batch, std::vector<float>& out);
+
+  /// What first holds a number that is not finite: "parameter 'x'" or "layer 'y'"; empty when nothing does.
+  std::string find_nonfinite(const Batch& batch);
+
+  /// Memory of activations, workspaces and gradients so far.
+  std::size_t bytes() const;
+
+ private:
+  struct Lane;
+  StepContext context(const Batch& batch, std::int64_t first, std::int64_t rows, bool training) const;
+  Program& program(Lane& lane, std::int64_t rows, Purpose purpose);
+  /// Calls work(lane, first row, rows) on each lane that has rows, at the same time.
+  template <typename Work>
+  void for_each_lane(std::int64_t rows, const Work& work);
+
+  const Graph graph_;
+  const ParameterTable& table_;
+  const ReplicaOptions options_;
+  Buffer values_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::span<const float>> gradient_parts_;
+};
+
+}  // namespace distbelief

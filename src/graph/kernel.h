@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "graph/value.h"
+
+namespace distbelief {
+
+/// What a step tells every kernel, besides memory.
+struct StepContext {
+  bool training = false;
+  /// Randomness is a function of (seed, epoch, sample, layer, element): see base/random.h.
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::span<const std::uint64_t> sample_ids;  ///< one for each row of the batch
+};
+
+/// Where a kernel finds everything; bound once, valid until bound again. Null where nothing is wanted or offered.
+struct KernelMemory {
+  std::vector<const void*> inputs;  ///< floats, int32 for indices, SparseView for sparse
+  float* output = nullptr;
+  const float* output_gradient = nullptr;
+  const float* second_output_gradient = nullptr;  ///< to be added; only for kernels that say adds_gradients
+  std::vector<float*> input_gradients;            ///< null: nobody needs it
+  std::vector<const float*> parameters;           ///< in the order of Layer::parameters()
+  std::vector<float*> parameter_gradients;        ///< sums over the batch go here; averaged kinds: what was observed
+  std::byte* workspace = nullptr;                 ///< kept from forward to backward
+  std::byte* scratch = nullptr;                   ///< garbage between calls
+};
+
+/// How a kernel treats its memory, so that the executor can let it go early or use it twice.
+struct KernelTraits {
+  std::size_t workspace_bytes = 0;
+  std::size_t scratch_bytes = 0;
+  bool backward_reads_inputs = true;
+  bool backward_reads_output = false;
+  /// The output is the input's memory seen with another shape; forward and backward do nothing.
+  bool is_view = false;
+  /// forward() may be given input 0's memory as its output.
+  bool forward_in_place = false;
+  /// backward() may be given the output gradient's memory as the gradient of input 0.
+  bool backward_in_place = false;
+  /// The gradient of every input is the output gradient itself: backward() has nothing to do.
+  bool passes_gradient = false;
+  /// The gradients of all inputs are equal: they share one memory, and backward() writes it once.
+  bool shares_gradient = false;
+  /// backward() takes the output gradient as a sum of two, when a value has two readers.
+  bool adds_gradients = false;
+};
+
+/// One layer compiled for fixed shapes: primitives that run many times. Forward and backward allocate nothing. One
+/// thread at a time.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+
+  const ValueLayout& output() const { return output_; }
+  const KernelTraits& traits() const { return traits_; }
+
+  /// Keeps the pointers; called before the first forward() and again only when memory has moved.
+  virtual void bind(const KernelMemory& memory) { memory_ = memory; }
+  virtual void forward(const StepContext& step) = 0;
+  /// Writes (does not add to) the gradients that memory asks for. Called after forward() of the same step.
+  virtual void backward(const StepContext& step) = 0;
+
+ protected:
+  explicit Kernel(ValueLayout output, KernelTraits traits = {}) : output_(std::move(output)), traits_(traits) {}
+
+  ValueLayout output_;
+  KernelTraits traits_;
+  KernelMemory memory_;
+};
+
+}  // namespace distbelief
