@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace distbelief {
+
+/// What became of the samples. At the end of an epoch leased == applied + dropped + lost, unless something is wrong.
+struct SampleAudit {
+  std::uint64_t leased = 0;      ///< handed to a worker
+  std::uint64_t applied = 0;     ///< entered an update
+  std::uint64_t dropped = 0;     ///< discarded by a rule: a late gradient, a bound on staleness
+  std::uint64_t lost = 0;        ///< leased, but neither applied nor dropped when the epoch closed
+  std::uint64_t duplicated = 0;  ///< applications after a sample's first in one epoch
+
+  SampleAudit& operator+=(const SampleAudit& other);
+  friend bool operator==(const SampleAudit&, const SampleAudit&) = default;
+};
+
+/// Counts samples by their ids where they are handed out and where they are applied; nothing is inferred from the
+/// configuration. A byte for each sample of the data set. Leasing a sample again in one epoch (its first holder died)
+/// counts once. Ids must be below `samples`. Thread-safe.
+class SampleLedger {
+ public:
+  explicit SampleLedger(std::uint64_t samples);
+
+  void leased(std::span<const std::uint64_t> ids);
+  void applied(std::span<const std::uint64_t> ids);
+  void dropped(std::span<const std::uint64_t> ids);
+
+  /// Ends the epoch: finds what was lost, starts the next one clean, and returns the closed epoch's audit.
+  SampleAudit close_epoch();
+
+  /// Of all epochs, the open one included; what is lost is known only of closed ones.
+  SampleAudit total() const;
+
+  /// The ledger in the middle of an epoch, as bytes: two bits for each sample and what does not fit into them.
+  std::string save() const;
+  /// Continues from what save() gave. Throws FileError naming `file` when it is damaged or of another number of
+  /// samples.
+  void restore(std::string_view saved, const std::string& file);
+
+ private:
+  template <typename Mark>
+  void mark_all(std::span<const std::uint64_t> ids, Mark mark);
+
+  mutable std::mutex mutex_;
+  std::vector<std::uint8_t> marks_;  // guarded by mutex_
+  SampleAudit epoch_;                // guarded by mutex_
+  SampleAudit closed_;               // guarded by mutex_
+};
+
+}  // namespace distbelief
