@@ -17,7 +17,8 @@ stdin           round SECONDS               train for that long, in whole steps 
 stdout          {"samples_per_second": 16000.0, "steps": 125, "seconds": 1.002}
 stdin           quit
 stdout          one last JSON line, then exit code 0:
-                {"case", "threads", "batch", "samples_per_second" (median), "step_seconds", "peak_rss_bytes", "versions"}
+                {"case", "threads", "batch", "samples_per_second" (median), "step_seconds", "peak_rss_bytes",
+                "versions"}
                 and from this engine also
                 "flops_per_sample"          of a training step, forward and backward, counted from the shapes
                 "gemm_peak_gflops"          the best that a large float matrix product reaches with these threads
@@ -96,7 +97,7 @@ class Side:
         try:
             when, line = self.lines.get(timeout=seconds)
         except queue.Empty:
-            self._fail(f"no {waiting_for} within {seconds:.0f} s")
+            self._fail(f"waited {seconds:.0f} s in vain for {waiting_for}")
         if line is None:
             self._fail(f"ended before {waiting_for}")
         return when, line
@@ -153,17 +154,13 @@ class Side:
         self.process.stdin.close()
 
 
-def cpu_seconds_used():
-    """CPU time of all processes of the machine since it started."""
+def foreign_cpu_seconds(pid):
+    """CPU time that the machine has spent on others than process `pid` and, once they ended, its children."""
     with open("/proc/stat") as file:
         user, nice, system, _idle, _wait, irq, soft = map(int, file.readline().split()[1:8])
-    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
-
-
-def child_cpu_seconds(pid):
     with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12]) + int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+        own = sum(map(int, file.read().rsplit(")", 1)[1].split()[11:15]))
+    return (user + nice + system + irq + soft - own) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(case, threads, arguments, progress):
@@ -188,10 +185,10 @@ def measure(case, threads, arguments, progress):
                 progress(f"{case}, {threads} thread(s): round {turn + 1} of {arguments.rounds}, {name}")
                 side = sides[name]
                 try:
-                    began, all_before, own_before = time.monotonic(), cpu_seconds_used(), child_cpu_seconds(side.process.pid)
+                    began, before = time.monotonic(), foreign_cpu_seconds(side.process.pid)
                     side.rates.append(side.round(seconds))
                     elapsed += time.monotonic() - began
-                    foreign_cpu += (cpu_seconds_used() - all_before) - (child_cpu_seconds(side.process.pid) - own_before)
+                    foreign_cpu += foreign_cpu_seconds(side.process.pid) - before
                 except (SideFailed, FileNotFoundError) as failure:
                     failures[name] = str(failure)
         for name, side in sides.items():
@@ -230,8 +227,8 @@ def row_of(case, threads, sides, failures, foreign_cores):
     return row
 
 
-HEADINGS = ["case", "threads", "ours/s", "PyTorch/s", "ratio", "range", "goal", "of GEMM peak", "PyTorch's", "memory MB",
-            "PyTorch's", "first step s"]
+HEADINGS = ["case", "threads", "ours/s", "PyTorch/s", "ratio", "range", "goal", "of GEMM peak", "PyTorch's",
+            "memory MB", "PyTorch's", "first step s"]
 
 
 def cells(row):
@@ -249,7 +246,8 @@ def cells(row):
     if row["goal"] and row["ratio"]:
         goal += " yes" if row["ratio"] >= row["goal"] else " no"
     return [row["case"], str(row["threads"]), rate("ours"), rate("torch"), ratio, span, goal,
-            number("ours", "fraction_of_gemm_peak", "{:.0f} %", 100), number("torch", "fraction_of_gemm_peak", "{:.0f} %", 100),
+            number("ours", "fraction_of_gemm_peak", "{:.0f} %", 100),
+            number("torch", "fraction_of_gemm_peak", "{:.0f} %", 100),
             number("ours", "peak_rss_bytes", "{:.0f}", 1e-6), number("torch", "peak_rss_bytes", "{:.0f}", 1e-6),
             number("ours", "first_step_seconds", "{:.2f}")]
 
@@ -273,7 +271,7 @@ def print_remarks(rows):
     libraries = collections.Counter(row["torch"].get("versions", {}).get("blas") for row in rows)
     for library in libraries:
         if library and not any(word in library for word in ("openblas", "blis", "mkl")):
-            print(f"PyTorch multiplied with {library}, which is slow: install libopenblas0-openmp for a fair comparison")
+            print(f"PyTorch multiplied with {library}, which is slow: install libopenblas0-openmp to be fair")
 
 
 def machine():

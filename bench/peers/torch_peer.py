@@ -6,8 +6,8 @@
 
 A step is forward, backward and update (SGD, momentum 0.9, cross-entropy) on random data that is already in memory.
 PyTorch is shown at its best: what was measured to help (see VARIANTS) is on, and the loader of mlp-epoch is the fastest
-of those that DataLoader offers, chosen at the start. Debian's PyTorch multiplies with whatever libblas.so.3 is; with the
-reference BLAS it is twenty times slower, so the final line names the library and compare.py warns.
+of those that DataLoader offers, chosen at the start. Debian's PyTorch multiplies with whatever libblas.so.3 is; with
+the reference BLAS it is twenty times slower, so the final line names the library and compare.py warns.
 """
 
 import argparse
@@ -189,13 +189,13 @@ class EpochRounds:
     def __init__(self, trainer):
         self.trainer = trainer
         images = torch.from_numpy(read_idx(f"{FASHION_MNIST}/train-images-idx3-ubyte.gz").astype(np.float32))
-        images = ((images / 255 - 0.2860) / 0.3530).unsqueeze(1)
+        images = images.div_(255).sub_(0.2860).div_(0.3530).unsqueeze(1)
         labels = torch.from_numpy(read_idx(f"{FASHION_MNIST}/train-labels-idx1-ubyte.gz").astype(np.int64))
         self.dataset = TensorDataset(images, labels)
         self.loader, self.loader_name = None, None
 
     def _loaders(self):
-        """(name, loader): a sample at a time, as most programs do, and a batch of indices at a time, which is faster."""
+        """(name, how to make it): a sample at a time, as is usual, or a batch of indices at a time, which is faster."""
         for workers in (0, 1, 2):
             extra = {"num_workers": workers, "persistent_workers": workers > 0}
             yield f"samples, {workers} workers", lambda extra=extra: DataLoader(

@@ -5,9 +5,10 @@ To write it anew (packages python3-torch and python3-numpy, from the project's r
 
     /usr/bin/python3 tests/reference/torch_reference.py [--out tests/data/torch_reference.safetensors]
 
-The file is a function of this script and of PyTorch: seeds are fixed. Inputs are floats, everything is computed from them
-in doubles and rounded once, so that a test compares with the truth and not with another program's rounding. Integers
-(embedding's indices, classes) are I32. Shapes are small and odd: what only works for multiples of eight shows here.
+The file is a function of this script and of PyTorch: seeds are fixed. Inputs are floats; everything is computed from
+them in doubles and rounded once, so that a test compares with the truth and not with another program's rounding.
+Integers (embedding's indices, classes) are I32. Shapes are small and odd: what only works for multiples of eight shows
+here.
 
 `__metadata__` holds four lists, as JSON text:
   cases       one layer each: {name, layer: {type and attributes as model files write them}, mode: training | inference,
@@ -107,7 +108,8 @@ def pair(value):
 
 
 def locally_connected2d(x, weight, bias, stride, padding):
-    """weight [out, out_h, out_w, in, kh, kw], bias [out, out_h, out_w]: a convolution with filters of each place's own."""
+    """A convolution whose filters differ from place to place: weight [out, out_h, out_w, in, kh, kw], bias
+    [out, out_h, out_w]."""
     x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
     patches = x.unfold(2, weight.shape[4], stride[0]).unfold(3, weight.shape[5], stride[1])  # N, C, H, W, kh, kw
     out = torch.einsum("nchwij,ohwcij->nohw", patches, weight)
@@ -115,7 +117,8 @@ def locally_connected2d(x, weight, bias, stride, padding):
 
 
 def add_dense(writer):
-    for name, shape, units, bias in (("dense", (5, 7), 3, True), ("dense_no_bias", (3, 11), 13, False)):
+    for name, shape, units, bias in (("dense", (5, 7), 3, True), ("dense_no_bias", (3, 11), 13, False),
+                                    ("dense_of_three", (2, 3, 5), 4, True)):
         parameters = {"weight": random(units, shape[-1])}
         if bias:
             parameters["bias"] = random(units)
@@ -168,7 +171,8 @@ def add_locally_connected(writer):
 
 def add_pooling(writer):
     for name, shape, kernel, stride, padding in (("even", (2, 3, 6, 8), 2, 2, 0), ("odd", (2, 3, 7, 9), 2, 2, 0),
-                                                 ("overlap", (2, 2, 7, 7), 3, 2, 1), ("oblong", (2, 3, 6, 7), [3, 2], [2, 1], [1, 0])):
+                                                 ("overlap", (2, 2, 7, 7), 3, 2, 1),
+                                                 ("oblong", (2, 3, 6, 7), [3, 2], [2, 1], [1, 0])):
         window = {"kernel": kernel, "stride": stride, "padding": padding}
         k, s, p = pair(kernel), pair(stride), pair(padding)
         add_case(writer, f"max_pool_{name}", {"type": "max_pool", **window},
@@ -183,7 +187,7 @@ def add_pooling(writer):
     add_case(writer, "l2_pool_overlap", {"type": "l2_pool", "kernel": 3, "stride": 2, "padding": 0},
              lambda x: F.lp_pool2d(x, 2.0, 3, 2), [random(2, 2, 7, 7)])
     add_case(writer, "global_average_pool", {"type": "global_average_pool"},
-             lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1), [random(3, 5, 3, 4)])
+             lambda x: F.adaptive_avg_pool2d(x, 1), [random(3, 5, 3, 4)])
 
 
 def add_normalisation(writer):
@@ -211,7 +215,8 @@ def add_elementwise(writer):
     shape = (3, 5, 3)
     for kind, layer, compute in (
             ("relu", {}, torch.relu), ("sigmoid", {}, torch.sigmoid), ("tanh", {}, torch.tanh),
-            ("gelu", {"approximate": "none"}, F.gelu), ("gelu_tanh", {"approximate": "tanh"}, lambda x: F.gelu(x, approximate="tanh"))):
+            ("gelu", {"approximate": "none"}, F.gelu),
+            ("gelu_tanh", {"approximate": "tanh"}, lambda x: F.gelu(x, approximate="tanh"))):
         add_case(writer, kind, {"type": kind.split("_")[0], **layer}, compute, [random(*shape, scale=2)])
     add_case(writer, "softmax", {"type": "softmax"}, lambda x: torch.softmax(x, -1), [random(4, 7, scale=3)])
 
@@ -222,7 +227,8 @@ def add_shapes(writer):
     add_case(writer, "concat", {"type": "concat", "axis": 1}, lambda *x: torch.cat(x, 1),
              [random(2, channels, 3, 4) for channels in (3, 1, 5)])
     add_case(writer, "flatten", {"type": "flatten"}, lambda x: x.flatten(1), [random(3, 2, 3, 4)])
-    add_case(writer, "reshape", {"type": "reshape", "shape": [4, 6]}, lambda x: x.reshape(-1, 4, 6), [random(3, 2, 3, 4)])
+    add_case(writer, "reshape", {"type": "reshape", "shape": [4, 6]}, lambda x: x.reshape(-1, 4, 6),
+             [random(3, 2, 3, 4)])
     indices = torch.randint(11, (3, 4))
     indices[1] = indices[0, 0]  # a word that comes several times: its gradients add up
     add_case(writer, "embedding", {"type": "embedding", "vocabulary": 11, "dimension": 5},
@@ -249,7 +255,7 @@ def add_losses(writer):
         lambda p, t: F.cross_entropy(p, t, reduction="sum"), True)
     add("sigmoid_cross_entropy", random(5, 7, scale=3), classes,  # one against all: each class is a yes or no
         lambda p, t: F.binary_cross_entropy_with_logits(p, one_hot(t), reduction="sum"), True)
-    add("hinge", random(5, 7), classes,  # one against all: Σ max(0, 1 − t·s), t = +1 for the class and −1 for the others
+    add("hinge", random(5, 7), classes,  # one against all: Σ max(0, 1 − t·s), t = 1 for the class, −1 for the others
         lambda p, t: torch.clamp(1 - (2 * one_hot(t) - 1) * p, min=0).sum(), True)
     add("mean_squared_error", random(5, 3), random(5, 3),  # the mean over outputs, the sum over the batch
         lambda p, t: ((p - t) ** 2).mean(1).sum(), False)
@@ -302,7 +308,7 @@ def run_layer(layer, inputs, parameters):
     if kind == "max_pool":
         return F.max_pool2d(inputs[0], layer["kernel"], layer["stride"])
     return {"relu": torch.relu, "add": torch.add, "flatten": lambda x: x.flatten(1),
-            "global_average_pool": lambda x: x.mean((2, 3))}[kind](*inputs)
+            "global_average_pool": lambda x: x.mean((2, 3), keepdim=True)}[kind](*inputs)
 
 
 def initial_parameters(layers, shape):
@@ -398,6 +404,7 @@ def add_models(writer):
         residual(f"block{i}_add", "add", [main, source])
         source = residual(f"block{i}_relu2", "relu")
     residual("pool", "global_average_pool")
+    residual("flatten", "flatten")
     residual("output", "dense", units=4, bias=True)
     add_model(writer, "residual-small", residual.list, (3, 7, 7), 4)
 
