@@ -47,4 +47,12 @@ std::string did_you_mean(std::string_view wanted, std::span<const std::string_vi
   return fmt::format("; did you mean '{}'?", best);
 }
 
+std::string listed(std::span<const std::string_view> names) {
+  std::string text;
+  for (const std::string_view name : names) {
+    text.append(text.empty() ? "" : ", ").append(name);
+  }
+  return text;
+}
+
 }  // namespace distbelief

@@ -12,4 +12,7 @@ std::string_view nearest_name(std::string_view wanted, std::span<const std::stri
 /// For the end of a message about an unknown name: "; did you mean 'adam'?", or nothing if no name is close.
 std::string did_you_mean(std::string_view wanted, std::span<const std::string_view> names);
 
+/// "sgd, momentum, adam".
+std::string listed(std::span<const std::string_view> names);
+
 }  // namespace distbelief

@@ -22,5 +22,10 @@ TEST(NearestName, SuggestsOnlyWhatIsClose) {
   EXPECT_EQ(did_you_mean("x", {}), "");
 }
 
+TEST(NearestName, ListsNames) {
+  EXPECT_EQ(listed(kNames), "momentum, adam, adagrad");
+  EXPECT_EQ(listed({}), "");
+}
+
 }  // namespace
 }  // namespace distbelief

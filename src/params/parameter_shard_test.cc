@@ -1,5 +1,6 @@
 #include "params/parameter_shard.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -177,7 +178,7 @@ ParameterTable large_table() {
   for (const std::int64_t count : {5, 20000, 1, 8192, 333, 40001}) {
     ParameterSpec spec = spec_of(count);
     spec.decays = count > 5;
-    table.add("p" + std::to_string(count), spec);
+    table.add(fmt::format("p{}", count), spec);
   }
   ParameterSpec mean = spec_of(9001);
   mean.kind = ParameterKind::averaged;

@@ -1,7 +1,5 @@
 #include "params/schedule.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -49,7 +47,7 @@ Schedule make_schedule(const ScheduleOptions& options) {
   const auto found = std::ranges::find(kNames, options.name);
   if (found == kNames.end()) {
     throw InputError(fmt::format("unknown learning-rate schedule '{}'; expected one of {}{}", options.name,
-                                 fmt::join(kNames, ", "), did_you_mean(options.name, kNames)));
+                                 listed(kNames), did_you_mean(options.name, kNames)));
   }
   validate(options);
   return {options, kCurves[static_cast<std::size_t>(found - kNames.begin())]};

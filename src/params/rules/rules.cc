@@ -1,7 +1,5 @@
 #include "params/rules/rules.h"
 
-#include <fmt/ranges.h>
-
 #include <array>
 #include <limits>
 
@@ -34,8 +32,8 @@ std::unique_ptr<UpdateRule> make_rule(const RuleOptions& options) {
       return rule.make(options);
     }
   }
-  throw InputError(fmt::format("unknown optimizer '{}'; expected one of {}{}", options.name,
-                               fmt::join(rule_names(), ", "), did_you_mean(options.name, rule_names())));
+  throw InputError(fmt::format("unknown optimizer '{}'; expected one of {}{}", options.name, listed(rule_names()),
+                               did_you_mean(options.name, rule_names())));
 }
 
 void require_in(std::string_view rule, std::string_view option, double value, double low, double high) {
