@@ -4,13 +4,16 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace distbelief {
 
 std::int64_t Shape::elements() const {
   std::int64_t product = 1;
   for (const std::int64_t dim : dims_) {
-    product *= dim;
+    if (__builtin_mul_overflow(product, dim, &product)) {
+      throw ShapeError(fmt::format("the shape {} has more elements than can be counted", text()));
+    }
   }
   return product;
 }

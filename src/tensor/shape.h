@@ -17,7 +17,7 @@ class Shape {
   int rank() const { return static_cast<int>(dims_.size()); }
   std::int64_t operator[](int dimension) const { return dims_.at(static_cast<std::size_t>(dimension)); }
   const std::vector<std::int64_t>& dims() const { return dims_; }
-  /// The product of all dimensions; 1 for rank 0.
+  /// The product of all dimensions; 1 for rank 0. Throws ShapeError when 64 bits do not hold it.
   std::int64_t elements() const;
   /// The same shape with another size in dimension 0.
   Shape with_batch(std::int64_t batch) const;
