@@ -1,0 +1,47 @@
+#include "models/zoo.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/nearest_name.h"
+#include "models/families/families.h"
+
+namespace distbelief {
+namespace {
+
+std::vector<ModelFamily> families() {
+  std::vector<ModelFamily> all;
+  for (const auto& family : {mlp_family, lenet_family}) {
+    for (ModelFamily& model : family()) {
+      all.push_back(std::move(model));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<ModelInfo> known_models() {
+  std::vector<ModelInfo> infos;
+  for (ModelFamily& family : families()) {
+    infos.push_back(std::move(family.info));
+  }
+  return infos;
+}
+
+Graph make_model(const ModelRequest& request) {
+  const std::vector<ModelFamily> all = families();
+  std::vector<std::string_view> names;
+  for (const ModelFamily& family : all) {
+    if (family.info.name == request.source) {
+      const bool no_data = request.data.input.rank() == 0;
+      return family.build(ModelOptions(family.info.name, family.info.options, request.options),
+                          no_data ? family.info.default_data : request.data);
+    }
+    names.push_back(family.info.name);
+  }
+  throw InputError(fmt::format("no model is called '{}' (known: {}){}", request.source, fmt::join(names, ", "),
+                               did_you_mean(request.source, names)));
+}
+
+}  // namespace distbelief
