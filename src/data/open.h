@@ -19,14 +19,14 @@ enum class TargetKind {
 
 /// Which data are wanted, and how they are to be read. What does not concern a format is not looked at.
 struct DataRequest {
-  std::string source;       ///< a name of known_data(), a file, a folder, or "synthetic:key=value,..."
-  std::string test_source;  ///< a file or folder for the test part, when `source` has none of its own
-  std::vector<std::filesystem::path> folders;  ///< where named sets are looked for, besides the system's place
-  bool labelled = true;                        ///< false: only inputs are needed (prediction); targets may be missing
-  std::int64_t image_height = 0;               ///< image files are brought to this size; 0: that of the first image
+  std::string source = {};       ///< a name of known_data(), a file, a folder, or "synthetic:key=value,..."
+  std::string test_source = {};  ///< a file or folder for the test part, when `source` has none of its own
+  std::vector<std::filesystem::path> folders = {};  ///< where named sets are looked for, besides the system's place
+  bool labelled = true;           ///< false: only inputs are needed (prediction); targets may be missing
+  std::int64_t image_height = 0;  ///< image files are brought to this size; 0: that of the first image
   std::int64_t image_width = 0;
   std::int64_t image_channels = 3;  ///< 1 or 3
-  std::string label_column;  ///< CSV: name or number (from 1); empty: "label", "class" or "target", else the last
+  std::string label_column = {};  ///< CSV: name or number (from 1); empty: "label", "class" or "target", else the last
   TargetKind target = TargetKind::automatic;  ///< CSV, LIBSVM, NPY
   std::int64_t classes = 0;   ///< how many there are, when the data may not show all; 0: as many as seen
   std::int64_t features = 0;  ///< LIBSVM: columns; 0: the largest index seen

@@ -1,0 +1,160 @@
+#include "data/formats/csv.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "base/error.h"
+
+namespace distbelief {
+namespace {
+
+/// Calls field(text, index) for each field of a line. Quotes are taken off; doubled quotes inside stay doubled, which
+/// no number and no sane label contains.
+template <typename Field>
+std::size_t for_each_field(std::string_view line, char separator, const LinePlace& place, Field&& field) {
+  std::size_t index = 0;
+  for (std::size_t at = 0; at <= line.size(); ++index) {
+    std::size_t begin = line.find_first_not_of(' ', at);
+    if (begin != std::string_view::npos && line[begin] == '"') {
+      std::size_t end = begin + 1;
+      while ((end = line.find('"', end)) != std::string_view::npos && end + 1 < line.size() && line[end + 1] == '"') {
+        end += 2;
+      }
+      if (end == std::string_view::npos) {
+        throw FileError(fmt::format("{}: column {}: the quote is not closed on this line", place.text(), index + 1));
+      }
+      const std::size_t next = std::min(line.find(separator, end + 1), line.size());
+      if (!trimmed(line.substr(end + 1, next - end - 1)).empty()) {
+        throw FileError(
+            fmt::format("{}: column {}: expected '{}' after the closing quote", place.text(), index + 1, separator));
+      }
+      field(trimmed(line.substr(begin + 1, end - begin - 1)), index);
+      at = next + 1;
+      continue;
+    }
+    const std::size_t next = std::min(line.find(separator, at), line.size());
+    field(trimmed(line.substr(at, next - at)), index);
+    at = next + 1;
+  }
+  return index;
+}
+
+char find_separator(std::string_view line) {
+  for (const char separator : {',', ';', '\t'}) {
+    if (line.find(separator) != std::string_view::npos) {
+      return separator;
+    }
+  }
+  return ',';
+}
+
+/// Also of numbers that are too large, or not finite: they are no names.
+bool is_number(std::string_view text) {
+  double value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  return !text.empty() && result.ptr == text.data() + text.size();
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+constexpr std::size_t kNone = ~std::size_t{0};
+
+struct Columns {
+  char separator = ',';
+  std::size_t count = 0;
+  std::size_t label = kNone;
+  std::size_t first_line = 1;  // of the samples
+};
+
+std::size_t find_label(const std::vector<std::string>& names, bool header, const TextOptions& options,
+                       const LinePlace& place) {
+  if (!options.label_column.empty()) {
+    const auto found = std::find(names.begin(), names.end(), options.label_column);
+    if (header && found != names.end()) {
+      return static_cast<std::size_t>(found - names.begin());
+    }
+    std::size_t number = 0;
+    const std::string& text = options.label_column;
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (result.ec != std::errc{} || result.ptr != text.data() + text.size() || number < 1 || number > names.size()) {
+      throw FileError(fmt::format("{}: no column '{}' for the label: expected {}a number from 1 to {}", place.text(),
+                                  text, header ? "a name of this line or " : "", names.size()));
+    }
+    return number - 1;
+  }
+  for (std::size_t i = 0; header && i < names.size(); ++i) {
+    const std::string name = lower(names[i]);
+    if (name == "label" || name == "class" || name == "target") {
+      return i;
+    }
+  }
+  return options.labelled ? names.size() - 1 : kNone;
+}
+
+Columns find_columns(const FileBytes& file, const TextOptions& options) {
+  Columns columns;
+  for_each_line(file, [&](std::string_view line, std::size_t number, std::size_t offset) {
+    if (number == 1 && line.starts_with("\xEF\xBB\xBF")) {
+      line.remove_prefix(3);
+    }
+    if (trimmed(line).empty()) {
+      return true;
+    }
+    const LinePlace place{file.name, number, offset};
+    columns.separator = find_separator(line);
+    std::vector<std::string> names;
+    for_each_field(line, columns.separator, place,
+                   [&](std::string_view text, std::size_t) { names.emplace_back(text); });
+    const bool header = std::none_of(names.begin(), names.end(), is_number) ||
+                        std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+                          const std::string word = lower(name);
+                          return word == "label" || word == "class" || word == "target" ||
+                                 (!is_number(name) && name == options.label_column);
+                        });
+    columns.count = names.size();
+    columns.label = find_label(names, header, options, place);
+    columns.first_line = header ? number + 1 : number;
+    if (columns.count == 1 && columns.label != kNone) {
+      throw FileError(fmt::format("{}: one column only: expected features and a label", place.text()));
+    }
+    return false;
+  });
+  return columns;
+}
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_csv(const FileBytes& file, const TextOptions& options) {
+  const Columns columns = find_columns(file, options);
+  const auto parser = [columns](std::string_view line, const LinePlace& place, TextRow& row) {
+    if (line.starts_with("\xEF\xBB\xBF")) {
+      line.remove_prefix(3);
+    }
+    row.values.clear();
+    row.label = {};
+    const std::size_t count =
+        for_each_field(line, columns.separator, place, [&](std::string_view text, std::size_t index) {
+          if (index == columns.label) {
+            row.label = text;
+          } else if (index < columns.count) {
+            const std::optional<float> value = to_number(text);
+            if (!value) {
+              fail_number(text, place, "column", static_cast<std::int64_t>(index + 1));
+            }
+            row.values.push_back(*value);
+          }
+        });
+    if (count != columns.count) {
+      throw FileError(fmt::format("{}: {} columns, expected {}", place.text(), count, columns.count));
+    }
+  };
+  return open_text_rows(file, columns.first_line, false, parser, options);
+}
+
+}  // namespace distbelief

@@ -1,0 +1,146 @@
+#include "data/formats/text_rows.h"
+
+#include "data/formats/csv.h"
+#include "data/formats/libsvm.h"
+#include "data/test_folder.h"
+
+namespace distbelief {
+namespace {
+
+using testing::HasSubstr;
+
+FileBytes file_of(const std::string& text) { return {"a-file", nullptr, std::as_bytes(std::span(text))}; }
+
+Batch read(const Dataset& data, std::vector<std::uint64_t> ids) {
+  Batch batch;
+  data.read(ids, 0, batch);
+  return batch;
+}
+
+using Floats = std::vector<float>;
+using Integers = std::vector<std::int32_t>;
+
+TEST(Csv, ReadsNumbersWithAndWithoutNames) {
+  for (const std::string text :
+       {"1,2.5,0\r\n-3e1,+4,1\n", "a,b,c\n1,2.5,0\n\n-30,4,1", "\"a\";\"b\";\"c\"\n\"1\"; 2.5 ;0\n-30;4;1\n",
+        "label\tx\ty\n0\t1\t2.5\n1\t-30\t4\n", "x,Class,y\n1,0,2.5\n-30,1,4\n",
+        "\xEF\xBB\xBF"
+        "1,2.5,0\n-30,4,1"}) {
+    const auto data = open_csv(file_of(text), {});
+    EXPECT_EQ(data->spec().input, Shape{2}) << text;
+    EXPECT_EQ(data->spec().classes, 2);
+    const Batch batch = read(*data, {1, 0});
+    EXPECT_EQ(batch.dense, (Floats{-30, 4, 1, 2.5})) << text;
+    EXPECT_EQ(batch.classes, (Integers{1, 0}));
+  }
+}
+
+TEST(Csv, LabelsMayBeWordsValuesOrMissing) {
+  const std::string words = "1,pear\n2,apple\n3,pear\n";
+  const auto fruits = open_csv(file_of(words), {});
+  EXPECT_EQ(fruits->class_names(), (std::vector<std::string>{"apple", "pear"}));
+  EXPECT_EQ(read(*fruits, {0, 1, 2}).classes, (Integers{1, 0, 1}));
+  const std::string values = "1,0.5\n2,7\n";
+  EXPECT_EQ(read(*open_csv(file_of(values), {}), {1, 0}).targets, (Floats{7, 0.5}));
+  const std::string whole = "1,3\n2,7\n";
+  EXPECT_EQ(open_csv(file_of(whole), {})->spec().classes, 8);
+  EXPECT_EQ(open_csv(file_of(whole), {.target = TargetKind::values})->spec().targets, 1);
+  EXPECT_EQ(open_csv(file_of(whole), {.classes = 9})->spec().classes, 9);
+  EXPECT_EQ(open_csv(file_of(whole), {.labelled = false})->spec().input, Shape{2});
+  const std::string named = "x,label\n2,7\n";
+  EXPECT_EQ(open_csv(file_of(named), {.labelled = false})->spec().input, Shape{1});
+  EXPECT_EQ(read(*open_csv(file_of(named), {.label_column = "x"}), {0}).classes, Integers{2});
+  EXPECT_EQ(read(*open_csv(file_of(named), {.label_column = "1"}), {0}).classes, Integers{2});
+}
+
+TEST(Csv, TestPartHasTheClassesOfTheTrainingPart) {
+  const std::string train = "1,pear\n2,apple\n3,plum\n";
+  const std::string test = "1,plum\n";
+  const std::string wrong = "1,plum\n2,nut\n";
+  const auto fruits = open_csv(file_of(train), {});
+  const auto more = open_csv(file_of(test), {.like = fruits.get()});
+  EXPECT_EQ(more->spec().classes, 3);
+  EXPECT_EQ(read(*more, {0}).classes, Integers{2});
+  EXPECT_THAT(error_of([&] { open_csv(file_of(wrong), {.like = fruits.get()}); }),
+              HasSubstr("a-file:2: label 'nut' is none of the 3 classes"));
+}
+
+TEST(Csv, ErrorsNameFileLineAndColumn) {
+  const auto message = [](const std::string& text, const TextOptions& options = {}) {
+    return error_of([&] { open_csv(file_of(text), options); });
+  };
+  EXPECT_EQ(message("a,b\n1,0\n2,x,0\n"), "a-file:3: 3 columns, expected 2");
+  EXPECT_EQ(message("1,2,0\n1,x,0\n"), "a-file:2: column 2: expected a finite number, not 'x'");
+  EXPECT_EQ(message("1,2,0\n1,,0\n"), "a-file:2: column 2 is empty: expected a number");
+  EXPECT_THAT(message("1,2,0\n1,nan,0\n"), HasSubstr("not 'nan'"));
+  EXPECT_THAT(message("1,2,0\n1,1e39,0\n"), HasSubstr("not '1e39'"));
+  EXPECT_THAT(message("1,2,0\n1,2,\n"), HasSubstr("a-file:2: the label is empty"));
+  EXPECT_THAT(message("1,2,0\n1,2,no\n"), HasSubstr("a-file:2: label 'no' is not a finite number"));
+  EXPECT_THAT(message(""), HasSubstr("holds no samples"));
+  EXPECT_THAT(message("a,b\n"), HasSubstr("holds no samples"));
+  EXPECT_THAT(message("1\n2\n"), HasSubstr("one column only"));
+  EXPECT_THAT(message("1,\"2,0\n"), HasSubstr("quote is not closed"));
+  EXPECT_THAT(message("a,b\n1,0\n", {.label_column = "z"}), HasSubstr("no column 'z'"));
+  EXPECT_THAT(message("1,2.5\n", {.target = TargetKind::classes}), HasSubstr("label 2.5: expected a class"));
+}
+
+TEST(Libsvm, ReadsSparseRows) {
+  const std::string text = "+1 1:0.5 7:2 # a comment\n-1\n\n1 3:-1\n";
+  const auto data = open_libsvm(file_of(text), {});
+  EXPECT_TRUE(data->spec().sparse);
+  EXPECT_EQ(data->spec().input, Shape{7});
+  EXPECT_EQ(data->class_names(), (std::vector<std::string>{"-1", "1"}));
+  const Batch batch = read(*data, {2, 0, 1});
+  EXPECT_EQ(batch.classes, (Integers{1, 1, 0}));
+  EXPECT_EQ(batch.sparse.offsets, (std::vector<std::int64_t>{0, 1, 3, 3}));
+  EXPECT_EQ(batch.sparse.columns, (Integers{2, 0, 6}));
+  EXPECT_EQ(batch.sparse.values, (Floats{-1, 0.5, 2}));
+}
+
+TEST(Libsvm, TestPartAgreesWithTraining) {
+  const std::string train = "+1 1:0.5 7:2\n-1 2:1\n";
+  const std::string test = "+1 3:1\n";
+  const std::string beyond = "+1 8:1\n";
+  const auto data = open_libsvm(file_of(train), {});
+  const auto more = open_libsvm(file_of(test), {.like = data.get()});
+  EXPECT_EQ(more->spec().input, Shape{7});
+  EXPECT_EQ(read(*more, {0}).classes, Integers{1});
+  EXPECT_EQ(open_libsvm(file_of(test), {.features = 100})->spec().input, Shape{100});
+  EXPECT_EQ(error_of([&] { open_libsvm(file_of(beyond), {.like = data.get()}); }),
+            "a-file:1: feature 8, expected at most 7");
+}
+
+TEST(Libsvm, ErrorsNameFileAndLine) {
+  const auto message = [](const std::string& text) { return error_of([&] { open_libsvm(file_of(text), {}); }); };
+  EXPECT_EQ(message("1 1:1\n0 0:1\n"), "a-file:2: index 0: indices start at 1 and end below 2^31");
+  EXPECT_EQ(message("1 3:1 3:2\n"), "a-file:1: index 3 after 3: indices must rise");
+  EXPECT_EQ(message("1 3:1 x\n"), "a-file:1: entry 2: expected INDEX:VALUE");
+  EXPECT_EQ(message("1 3:\n"), "a-file:1: index 3 is empty: expected a number");
+  EXPECT_EQ(message("1:1\n"), "a-file:1: the label is empty");
+  EXPECT_THAT(message("1 99999999999:1\n"), HasSubstr("index 99999999999"));
+  EXPECT_THAT(message("1\n0\n"), HasSubstr("no line has a feature"));
+}
+
+TEST(TextRows, FilesLargerThanTheLimitAreParsedOnRead) {
+  std::string csv = "a,b,label\n";
+  std::string svm;
+  for (int i = 0; i < 50; ++i) {
+    csv += fmt::format("{},{},{}\r\n", i, i * 0.5, i % 3);
+    svm += fmt::format("{} {}:{}\n", i % 3, i + 1, i + 0.5);
+  }
+  const std::vector<std::uint64_t> ids = {49, 0, 17, 17};
+  const auto small_csv = open_csv(file_of(csv), {});
+  const auto large_csv = open_csv(file_of(csv), {.memory_limit = 100});
+  EXPECT_TRUE(small_csv->cheap());
+  EXPECT_FALSE(large_csv->cheap());
+  EXPECT_EQ(read(*small_csv, ids).dense, read(*large_csv, ids).dense);
+  EXPECT_EQ(read(*small_csv, ids).classes, read(*large_csv, ids).classes);
+  const auto small_svm = open_libsvm(file_of(svm), {});
+  const auto large_svm = open_libsvm(file_of(svm), {.memory_limit = 100});
+  EXPECT_EQ(read(*small_svm, ids).sparse.columns, read(*large_svm, ids).sparse.columns);
+  EXPECT_EQ(read(*small_svm, ids).sparse.values, read(*large_svm, ids).sparse.values);
+  EXPECT_EQ(large_svm->spec().input, small_svm->spec().input);
+}
+
+}  // namespace
+}  // namespace distbelief
