@@ -4,20 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "base/error.h"
-#include "base/parallel.h"
+#include "graph/losses/class_scores.h"
 
 namespace distbelief {
-
-void expect_score_per_class(std::string_view loss, const Shape& prediction, std::int64_t classes) {
-  if (classes <= 0) {
-    throw ShapeError(fmt::format("loss {} needs data with classes, this data has none", loss));
-  }
-  if (prediction.rank() != 2 || prediction[1] != classes) {
-    throw ShapeError(fmt::format("loss {} needs one score for each of {} classes, the model's output is {}", loss,
-                                 classes, prediction.text()));
-  }
-}
 
 double softmax_row(const float* scores, std::int64_t count, float* out) {
   const float largest = *std::max_element(scores, scores + count);
@@ -39,29 +28,17 @@ void SoftmaxCrossEntropy::check_fit(const Shape& prediction, std::int64_t classe
 
 LossSums SoftmaxCrossEntropy::evaluate(const float* prediction, std::int64_t rows, std::int64_t columns,
                                        const Targets& targets, float* gradient) const {
-  std::vector<double> losses(static_cast<std::size_t>(rows));
-  std::vector<char> right(static_cast<std::size_t>(rows));
-  parallel_for(rows, std::max<std::int64_t>(1, 4096 / columns), [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> own(gradient == nullptr ? static_cast<std::size_t>(columns) : 0);
-    for (std::int64_t r = begin; r < end; ++r) {
-      const float* scores = prediction + r * columns;
-      float* out = gradient == nullptr ? own.data() : gradient + r * columns;
-      const auto row = static_cast<std::size_t>(r);
-      const std::int32_t label = targets.classes[row];
-      losses[row] = softmax_row(scores, columns, out) - scores[label];
-      right[row] = std::max_element(scores, scores + columns) - scores == label ? 1 : 0;
-      if (gradient != nullptr) {
-        out[label] -= 1.0F;
-      }
-    }
+  std::vector<float> unwanted(gradient == nullptr ? static_cast<std::size_t>(rows * columns) : 0);
+  return sum_over_rows(rows, columns, [&](std::int64_t r) {
+    const float* scores = prediction + r * columns;
+    float* out = (gradient == nullptr ? unwanted.data() : gradient) + r * columns;
+    const std::int32_t label = targets.classes[static_cast<std::size_t>(r)];
+    RowLoss result;
+    result.loss = softmax_row(scores, columns, out) - scores[label];
+    result.right = std::max_element(scores, scores + columns) - scores == label;
+    out[label] -= 1.0F;
+    return result;
   });
-  LossSums sums;
-  sums.rows = rows;
-  for (std::size_t r = 0; r < losses.size(); ++r) {
-    sums.loss += losses[r];
-    sums.correct += right[r];
-  }
-  return sums;
 }
 
 void SoftmaxCrossEntropy::to_probabilities(std::span<float> row) const {

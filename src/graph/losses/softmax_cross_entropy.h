@@ -15,9 +15,6 @@ class SoftmaxCrossEntropy : public Loss {
   void to_probabilities(std::span<float> row) const override;
 };
 
-/// For losses over classes: throws ShapeError unless predictions are rows with one score for each class.
-void expect_score_per_class(std::string_view loss, const Shape& prediction, std::int64_t classes);
-
 /// softmax of a row in place of `out`; returns log of the sum of exponentials, with the maximum in it.
 double softmax_row(const float* scores, std::int64_t count, float* out);
 
