@@ -120,7 +120,10 @@ std::vector<ParameterSpec> BatchNorm::parameters(ValueSpecs inputs) const {
   const Shape row = {inputs[0].shape[1]};
   const auto averaged = ParameterKind::averaged;
   return {
-      {.name = "scale", .shape = row, .init = Initializer::ones(), .decays = false},
+      {.name = "scale",
+       .shape = row,
+       .init = options_.zero_scale ? Initializer::zeros() : Initializer::ones(),
+       .decays = false},
       {.name = "shift", .shape = row, .init = Initializer::zeros(), .decays = false},
       {.name = "mean", .shape = row, .init = Initializer::zeros(), .kind = averaged, .average_rate = options_.momentum},
       {.name = "variance",

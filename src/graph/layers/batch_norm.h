@@ -6,8 +6,9 @@ namespace distbelief {
 
 struct BatchNormOptions {
   float epsilon = 1e-5F;
-  float momentum = 0.1F;  ///< how fast the running statistics follow the batches'
-  bool relu = false;      ///< followed by a ReLU, in one pass
+  float momentum = 0.1F;    ///< how fast the running statistics follow the batches'
+  bool relu = false;        ///< followed by a ReLU, in one pass
+  bool zero_scale = false;  ///< begin with a scale of 0: what comes before is silent at first
 };
 
 /// Normalises each channel over the batch it is given (a ghost batch, when a replica cuts its batch), then scales and
