@@ -11,7 +11,7 @@ namespace {
 
 std::vector<ModelFamily> families() {
   std::vector<ModelFamily> all;
-  for (const auto& family : {mlp_family, lenet_family}) {
+  for (const auto& family : {mlp_family, lenet_family, resnet_family}) {
     for (ModelFamily& model : family()) {
       all.push_back(std::move(model));
     }

@@ -4,23 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "models/model_text.h"
 
 namespace distbelief {
 namespace {
 
 using testing::HasSubstr;
 
-std::int64_t optimized_parameters(const Graph& graph) {
-  std::int64_t sum = 0;
-  for (NodeId id = 0; id <= graph.output(); ++id) {
-    if (graph.node(id).layer != nullptr) {
-      for (const ParameterSpec& parameter : graph.node(id).layer->parameters(graph.input_specs(id))) {
-        sum += parameter.kind == ParameterKind::optimized ? parameter.shape.elements() : 0;
-      }
-    }
-  }
-  return sum;
-}
+std::int64_t optimized_parameters(const Graph& graph) { return summarize(graph).parameters; }
 
 std::string message_of(const ModelRequest& request) {
   try {
@@ -114,6 +105,37 @@ TEST(Mlp, IsRefusedWhenNoMachineCouldHoldIt) {
   EXPECT_THAT(message_of({.source = "mlp", .options = {{"hidden", "100000000,100000000"}}}), HasSubstr("too large"));
   EXPECT_THAT(message_of({.source = "mlp", .options = {{"hidden", "9223372036854775807"}}}),
               HasSubstr("model mlp, layer 'hidden1'"));
+}
+
+TEST(Resnet, HalvesTheImageInTheSecondConvolution) {
+  const Graph graph = make_model({.source = "resnet50"});
+  for (const Node& node : graph.nodes()) {
+    if (node.name == "layer2.0.conv1") {
+      EXPECT_EQ(node.output.shape, (Shape{1, 128, 56, 56}));
+    } else if (node.name == "layer2.0.conv2") {
+      EXPECT_EQ(node.output.shape, (Shape{1, 128, 28, 28}));
+    } else if (node.name == "layer4.2.relu") {
+      EXPECT_EQ(node.output.shape, (Shape{1, 2048, 7, 7}));
+    }
+  }
+}
+
+TEST(Resnet, HasAStemForSmallImages) {
+  const SampleSpec cifar = {.input = {3, 32, 32}, .classes = 10};
+  const Graph graph = make_model({.source = "resnet18", .data = cifar, .options = {{"stem", "small"}}});
+  EXPECT_EQ(optimized_parameters(graph), 11173962);
+  EXPECT_THAT(message_of({.source = "resnet18", .options = {{"stem", "smal"}}}), HasSubstr("did you mean 'small'?"));
+}
+
+TEST(Resnet, BeginsAsTheIdentityOnRequest) {
+  const Graph graph = make_model({.source = "resnet18", .options = {{"zero_init", "true"}}});
+  int silent = 0;
+  for (NodeId id = 1; id <= graph.output(); ++id) {
+    for (const ParameterSpec& parameter : graph.node(id).layer->parameters(graph.input_specs(id))) {
+      silent += parameter.name == "scale" && parameter.init.kind == Initializer::Kind::zeros ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(silent, 8);
 }
 
 TEST(Zoo, SuggestsTheNearestName) { EXPECT_THAT(message_of({.source = "lennet"}), HasSubstr("did you mean 'lenet'?")); }

@@ -19,6 +19,7 @@ struct ModelFamily {
 
 std::vector<ModelFamily> mlp_family();
 std::vector<ModelFamily> lenet_family();
+std::vector<ModelFamily> resnet_family();
 
 /// Scores that the output has: one for each class, or one for each target.
 std::int64_t output_count(const SampleSpec& data);
