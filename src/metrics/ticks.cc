@@ -1,0 +1,73 @@
+#include "metrics/ticks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "metrics/format.h"
+
+namespace distbelief {
+namespace {
+
+double nice_step(double range, int count) {
+  const double rough = range / std::max(1, count);
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double digit = rough / power;
+  // The bounds lie at the geometric means of 1, 2, 5 and 10, so that the count is met as closely as can be.
+  return power * (digit < std::sqrt(2.0) ? 1 : digit < std::sqrt(10.0) ? 2 : digit < std::sqrt(50.0) ? 5 : 10);
+}
+
+}  // namespace
+
+Axis nice_axis(double low, double high, int count, bool exact) {
+  constexpr double kHuge = 1e300;
+  low = std::clamp(low, -kHuge, kHuge);
+  high = std::clamp(high, -kHuge, kHuge);
+  if (high < low) {
+    std::swap(low, high);
+  }
+  // A range too small for doubles to divide is opened around its middle.
+  const double least = std::max(1e-300, 1e-9 * std::max(std::abs(low), std::abs(high)));
+  if (!(high - low > least)) {
+    const double margin = low == 0 ? 0.5 : 0.1 * std::abs(low);
+    low -= margin;
+    high += margin;
+  }
+  const double step = nice_step(high - low, count);
+  if (const double next = std::ceil(high / step) * step; exact && next - high < 0.02 * (high - low)) {
+    high = next;  // an end so close to a tick shows it
+  }
+  Axis axis;
+  const double first = exact ? std::ceil(low / step - 1e-6) : std::floor(low / step + 1e-6);
+  const double last = exact ? std::floor(high / step + 1e-6) : std::ceil(high / step - 1e-6);
+  axis.low = exact ? low : first * step;
+  axis.high = exact ? high : last * step;
+  for (double i = first; i <= last && axis.ticks.size() < 100; ++i) {
+    axis.ticks.push_back(i * step);
+  }
+  axis.decimals = static_cast<int>(std::clamp(-std::floor(std::log10(step) + 1e-9), 0.0, 300.0));
+  return axis;
+}
+
+std::string tick_label(const Axis& axis, double tick) {
+  const double largest = std::max(std::abs(axis.low), std::abs(axis.high));
+  if (largest < 0.0005 || largest >= 1e15) {
+    return tick == 0 ? "0" : fmt::format("{:.3g}", tick);
+  }
+  if (axis.decimals > 0) {
+    return fmt::format("{:.{}f}", tick == 0 ? 0.0 : tick, axis.decimals);
+  }
+  if (largest >= 10000) {
+    std::string text = short_number(tick);
+    if (const std::size_t zero = text.find(".0"); zero != std::string::npos) {
+      text.erase(zero, 2);
+    }
+    return text;
+  }
+  const auto whole = static_cast<std::uint64_t>(std::abs(tick) + 0.5);
+  return (tick < 0 && whole > 0 ? "-" : "") + grouped(whole);
+}
+
+}  // namespace distbelief
