@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/error.h"
 
 namespace distbelief {
 
@@ -99,7 +101,11 @@ void ArrayDataset::gather_indices(std::span<const std::uint64_t> ids, std::int32
   for (const std::uint64_t id : ids) {
     const std::byte* from = row(id);
     for (std::size_t k = 0; k < elements; ++k) {
-      *out++ = static_cast<std::int32_t>(read_little_endian<T>(from + k * sizeof(T)));
+      const T index = read_little_endian<T>(from + k * sizeof(T));
+      if (index < 0 || index > std::numeric_limits<std::int32_t>::max()) {
+        throw FileError(fmt::format("sample {}: index {}: expected 0 or more, and below 2^31", id, index));
+      }
+      *out++ = static_cast<std::int32_t>(index);
     }
   }
 }

@@ -1,10 +1,16 @@
 #include "data/open.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include "base/error.h"
+#include "data/formats/cifar.h"
+#include "data/formats/csv.h"
 #include "data/formats/idx.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/libsvm.h"
+#include "data/formats/npy.h"
 #include "data/synthetic.h"
 
 namespace distbelief {
@@ -49,7 +55,166 @@ std::size_t distance(std::string_view a, std::string_view b) {
                                names));
 }
 
-DataSplits open_folder(const fs::path& folder, const DataRequest& request);
+TextOptions text_options(const DataRequest& request, const Dataset* like) {
+  return {request.labelled,
+          request.label_column,
+          request.target,
+          request.classes,
+          request.features,
+          request.memory_limit,
+          like};
+}
+
+/// With the endings in lower case and without .gz.
+std::string plain_name(const fs::path& path) {
+  std::string name = path.filename().string();
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name;
+}
+
+std::shared_ptr<const Dataset> open_npy_file(const fs::path& path, const DataRequest& request, const Dataset* like) {
+  const NpyOptions options{request.target, like != nullptr ? like->spec().classes : request.classes,
+                           request.memory_limit};
+  if (!request.labelled) {
+    return open_npy(open_file_bytes(path), nullptr, options);
+  }
+  const fs::path labels = find_npy_labels(path);
+  if (labels.empty()) {
+    throw FileError(
+        fmt::format("{}: its labels are missing: expected {}_labels.npy beside it, or the pair x.npy and y.npy",
+                    path.string(), path.stem().string()));
+  }
+  const FileBytes label_bytes = open_file_bytes(labels);
+  return open_npy(open_file_bytes(path), &label_bytes, options);
+}
+
+std::shared_ptr<const Dataset> open_idx_file(const fs::path& path, const DataRequest& request, const Dataset* like) {
+  if (!request.labelled) {
+    return open_idx(open_file_bytes(path));
+  }
+  std::string labels = path.filename().string();
+  const std::size_t at = labels.find("images-idx3");
+  if (at == std::string::npos) {
+    throw FileError(
+        fmt::format("{}: expected images-idx3 in its name, so that labels-idx1 is its labels' name", path.string()));
+  }
+  labels.replace(at, 11, "labels-idx1");
+  return open_idx(open_file_bytes(path), open_file_bytes(path.parent_path() / labels),
+                  like != nullptr ? like->spec().classes : request.classes);
+}
+
+ImageOptions image_options(const DataRequest& request, const Dataset* like) {
+  if (like != nullptr && like->spec().input.rank() == 3) {
+    const Shape& shape = like->spec().input;
+    return {shape[1], shape[2], shape[0]};
+  }
+  return {request.image_height, request.image_width, request.image_channels};
+}
+
+/// `like` is the training part when this is the test part, otherwise null.
+std::shared_ptr<const Dataset> open_file(const fs::path& path, const DataRequest& request, const Dataset* like) {
+  const std::string name = plain_name(path);
+  if (name.ends_with(".csv") || name.ends_with(".tsv")) {
+    return open_csv(open_file_bytes(path), text_options(request, like));
+  }
+  if (name.ends_with(".libsvm") || name.ends_with(".svm") || name.ends_with(".svmlight")) {
+    return open_libsvm(open_file_bytes(path), text_options(request, like));
+  }
+  if (name.ends_with(".npy")) {
+    return open_npy_file(path, request, like);
+  }
+  if (name.ends_with("-ubyte") || name.ends_with(".idx")) {
+    return open_idx_file(path, request, like);
+  }
+  if (is_image_file(path)) {
+    if (request.labelled) {
+      throw FileError(fmt::format("{}: one image has no class: expected a folder of class folders", path.string()));
+    }
+    return open_images(path, image_options(request, like));
+  }
+  throw FileError(
+      fmt::format("{}: unknown kind of file: expected .csv, .tsv, .libsvm, .svm, .npy, -ubyte (these also with "
+                  ".gz), .jpg or .png",
+                  path.string()));
+}
+
+/// The first of these names that is there; empty when none is.
+fs::path first_of(const fs::path& folder, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (fs::exists(folder / name)) {
+      return folder / name;
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> table_names(const std::string& stem) {
+  std::vector<std::string> names;
+  for (const char* ending : {".csv", ".tsv", ".libsvm", ".svm", ".svmlight"}) {
+    names.push_back(stem + ending);
+    names.push_back(stem + ending + ".gz");
+  }
+  return names;
+}
+
+std::shared_ptr<const Dataset> open_class_folders(const fs::path& folder, const DataRequest& request,
+                                                  const Dataset* like) {
+  const std::vector<std::string> found = find_class_folders(folder);
+  const std::vector<std::string> classes = like != nullptr ? like->class_names() : found;
+  for (const std::string& name : found) {
+    if (std::find(classes.begin(), classes.end(), name) == classes.end()) {
+      throw FileError(fmt::format("{}: class '{}' is none of the training folder's", folder.string(), name));
+    }
+  }
+  return open_image_folder(folder, classes, image_options(request, like));
+}
+
+DataSplits open_folder(const fs::path& folder, const DataRequest& request) {
+  if (is_idx_folder(folder)) {
+    const IdxSplits splits = open_idx_folder(folder);
+    return {splits.train, splits.test, {}, {}};
+  }
+  if (is_cifar10_folder(folder)) {
+    const CifarSplits splits = open_cifar10_folder(folder);
+    return {splits.train, splits.test, {}, {}};
+  }
+  DataSplits splits;
+  const auto open_both = [&](const fs::path& train, const fs::path& test) {
+    splits.train = open_file(train, request, nullptr);
+    splits.test = test.empty() ? nullptr : open_file(test, request, splits.train.get());
+    return splits;
+  };
+  if (const fs::path npy = first_of(folder, {"x_train.npy", "X_train.npy", "x.npy", "X.npy"}); !npy.empty()) {
+    return open_both(npy, first_of(folder, {"x_test.npy", "X_test.npy"}));
+  }
+  std::vector<std::string> test_tables = table_names("test");
+  for (const std::string& name : table_names("val")) {
+    test_tables.push_back(name);
+  }
+  if (const fs::path table = first_of(folder, table_names("train")); !table.empty()) {
+    return open_both(table, first_of(folder, test_tables));
+  }
+  if (!find_class_folders(folder / "train").empty()) {
+    splits.train = open_class_folders(folder / "train", request, nullptr);
+    if (const fs::path test = first_of(folder, {"test", "val", "validation"}); !test.empty()) {
+      splits.test = open_class_folders(test, request, splits.train.get());
+    }
+    return splits;
+  }
+  if (!find_class_folders(folder).empty()) {
+    splits.train = open_class_folders(folder, request, nullptr);
+    return splits;
+  }
+  if (!request.labelled) {
+    splits.train = open_images(folder, image_options(request, nullptr));
+    return splits;
+  }
+  throw FileError(
+      fmt::format("{}: no data found: expected train-images-idx3-ubyte[.gz], data_batch_*.bin, x_train.npy, x.npy, "
+                  "train.csv, train.libsvm, or a folder of JPEG or PNG files for each class",
+                  folder.string()));
+}
 
 DataSplits open_known(const KnownData& known, const DataRequest& request) {
   if (known.folder.empty()) {
@@ -62,16 +227,18 @@ DataSplits open_known(const KnownData& known, const DataRequest& request) {
   return open_folder(known.folder, request);
 }
 
-DataSplits open_folder(const fs::path& folder, const DataRequest&) {
-  if (is_idx_folder(folder)) {
-    const IdxSplits splits = open_idx_folder(folder);
-    return {splits.train, splits.test, {}, {}};
+std::shared_ptr<const Dataset> open_test(const DataRequest& request, const Dataset& train) {
+  const fs::path path = request.test_source;
+  if (fs::is_regular_file(path)) {
+    return open_file(path, request, &train);
   }
-  throw FileError(fmt::format("{}: no data found in this folder", folder.string()));
+  if (fs::is_directory(path) && !find_class_folders(path).empty()) {
+    return open_class_folders(path, request, &train);
+  }
+  throw InputError(fmt::format("test data '{}': expected a file, or a folder of class folders", request.test_source));
 }
 
-std::string describe(const DataSplits& splits) {
-  const SampleSpec& spec = splits.train->spec();
+std::string describe(const SampleSpec& spec) {
   std::string target = "no targets";
   if (spec.classes > 0) {
     target = fmt::format("{} classes", spec.classes);
@@ -79,7 +246,26 @@ std::string describe(const DataSplits& splits) {
     target = fmt::format("{} value{}", spec.targets, spec.targets == 1 ? "" : "s");
   }
   const char* kind = spec.sparse ? "sparse rows of " : spec.indices ? "indices of " : "";
-  return fmt::format("{}{}, {}, {} samples{}", kind, spec.input.text(), target, splits.train->size(),
+  return fmt::format("{}{}, {}", kind, spec.input.text(), target);
+}
+
+void check_test_fits(const Dataset& train, const Dataset& test, const std::string& source) {
+  const SampleSpec& a = train.spec();
+  const SampleSpec& b = test.spec();
+  if (a.input != b.input || a.sparse != b.sparse || a.indices != b.indices || a.classes != b.classes ||
+      a.targets != b.targets) {
+    throw FileError(
+        fmt::format("data '{}': test samples are {}, but training samples are {}", source, describe(b), describe(a)));
+  }
+}
+
+/// "images/" is called images, too.
+std::string file_name(const fs::path& path) {
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+std::string describe(const DataSplits& splits) {
+  return fmt::format("{}, {} samples{}", describe(splits.train->spec()), splits.train->size(),
                      splits.test ? fmt::format(" and {} for testing", splits.test->size()) : "");
 }
 
@@ -140,11 +326,19 @@ DataSplits open_data(const DataRequest& request) {
     splits = open_known(*named, request);
   } else if (fs::is_directory(request.source)) {
     splits = open_folder(request.source, request);
+  } else if (fs::exists(request.source)) {
+    splits.train = open_file(request.source, request, nullptr);
   } else {
     fail_unknown(request);
   }
+  if (!request.test_source.empty()) {
+    splits.test = open_test(request, *splits.train);
+  }
+  if (splits.test) {
+    check_test_fits(*splits.train, *splits.test, request.source);
+  }
   if (splits.name.empty()) {
-    splits.name = named != known.end() ? named->name : fs::path(request.source).filename().string();
+    splits.name = named != known.end() ? named->name : file_name(request.source);
   }
   splits.description = describe(splits);
   return splits;
