@@ -13,6 +13,7 @@ the reference BLAS it is twenty times slower, so the final line names the librar
 import argparse
 import gzip
 import json
+import math
 import os
 import resource
 import statistics
@@ -27,6 +28,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 RESIDENT_BATCHES = 4  # different batches that a round walks through, on both sides
+TRIAL_SECONDS = 8
 
 
 class LocallyConnected2d(nn.Module):
@@ -208,18 +210,18 @@ class EpochRounds:
         self.trainer.step(self.dataset.tensors[0][:self.trainer.batch], self.dataset.tensors[1][:self.trainer.batch])
 
     def warm_up(self):
-        """Tries every loader for one epoch and keeps the fastest."""
+        """Tries every loader for an epoch, or for as long as TRIAL_SECONDS, and keeps the fastest."""
         self.tried = {}
         for name, make in self._loaders():
             self.loader = make()
-            samples, _, seconds = self.run(0)
+            samples, _, seconds = self.run(0, at_most=TRIAL_SECONDS)
             self.tried[name] = samples / seconds
             del self.loader
         self.loader_name = max(self.tried, key=self.tried.get)
         self.loader = dict(self._loaders())[self.loader_name]()
 
-    def run(self, seconds):
-        """Whole epochs until `seconds` have passed, at least one."""
+    def run(self, seconds, at_most=math.inf):
+        """Whole epochs until `seconds` have passed, at least one; breaks off after `at_most`."""
         samples, steps = 0, 0
         start = time.perf_counter()
         while True:
@@ -227,6 +229,8 @@ class EpochRounds:
                 loss = self.trainer.step(inputs, labels)
                 samples += len(labels)
                 steps += 1
+                if time.perf_counter() - start > at_most:
+                    break
             elapsed = time.perf_counter() - start
             if elapsed >= seconds:
                 break
