@@ -90,10 +90,9 @@ Layout layout_of(const Chart& chart) {
     layout.curves.push_back(std::move(curve));
   }
   if (!layout.empty()) {
-    // Time begins at 0 unless little of it would be used; so does what is measured from 0, or nearly reaches it.
-    const bool x_zero = x_low > 0 && x_low < 0.5 * x_high;
+    // Values that nearly reach 0 are shown from there.
     const bool y_zero = y_low > 0 && (chart.from_zero || y_low < 0.25 * y_high);
-    layout.x = nice_axis(x_zero ? 0 : x_low, x_high, 6, true);
+    layout.x = nice_axis(std::min(0.0, x_low), std::max(chart.x_high, x_high), 6, true);
     layout.y = nice_axis(y_zero ? 0 : y_low, y_high, 4);
   }
   return layout;

@@ -28,6 +28,7 @@ struct Chart {
   ChartUnit unit = ChartUnit::measure;
   std::vector<ChartSeries> series;
   bool from_zero = false;  ///< the vertical axis begins at 0
+  double x_high = 0;       ///< the horizontal axis reaches at least to here, so that charts of one page agree
 };
 
 /// The chart as a <figure>: drawn whole without scripts, as SVG that fills whatever room it gets, with labels in HTML,

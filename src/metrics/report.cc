@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/file.h"
@@ -182,10 +183,10 @@ Pairs machine_pairs(const ReportData& report) {
 
 std::vector<Chart> charts_of(const std::vector<MetricsRow>& history) {
   std::vector<Chart> charts(4);
-  charts[0] = {"Loss", ChartUnit::measure, {}, false};
-  charts[1] = {"Accuracy", ChartUnit::percent, {}, false};
-  charts[2] = {"Samples per second", ChartUnit::count, {}, true};
-  charts[3] = {"Learning rate", ChartUnit::measure, {}, true};
+  charts[0] = {"Loss", ChartUnit::measure, {}, false, 0};
+  charts[1] = {"Accuracy", ChartUnit::percent, {}, false, 0};
+  charts[2] = {"Samples per second", ChartUnit::count, {}, true, 0};
+  charts[3] = {"Learning rate", ChartUnit::measure, {}, true, 0};
   for (std::size_t i = 0; i < 2; ++i) {
     const std::string kind = i == 0 ? "loss" : "accuracy";
     charts[i].series = {series_of(history, "train_" + kind, "training", 0),
@@ -195,6 +196,11 @@ std::vector<Chart> charts_of(const std::vector<MetricsRow>& history) {
   charts[2].series = {series_of(history, "samples_per_second", "samples/s", 0)};
   charts[3].series = {series_of(history, "learning_rate", "rate", 3)};
   charts[3].series[0].smooth = false;
+  for (const MetricsRow& row : history) {
+    for (Chart& chart : charts) {
+      chart.x_high = std::isfinite(row.epoch) ? std::max(chart.x_high, row.epoch) : chart.x_high;
+    }
+  }
   return charts;
 }
 

@@ -62,7 +62,7 @@ figcaption { display: flex; flex-wrap: wrap; justify-content: space-between; gap
 .ytick, .xtick, .xname { position: absolute; font-size: 12px; line-height: 1; color: var(--soft); white-space: nowrap; pointer-events: none; }
 .ytick { right: 100%; margin-right: 10px; transform: translateY(-50%); }
 .xtick { top: 100%; margin-top: 10px; transform: translateX(-50%); }
-.xname { top: 100%; right: 100%; margin: 10px 10px 0 0; }
+.xname { top: 100%; right: 100%; margin: 10px 12px 0 0; }
 .cursor { position: absolute; top: 0; bottom: 0; width: 0; border-left: 1px solid var(--soft); opacity: 0.5; pointer-events: none; }
 .mark { position: absolute; width: 9px; height: 9px; margin: -6.5px 0 0 -6.5px; border-radius: 50%; background: var(--c); border: 2px solid var(--card); box-sizing: content-box; pointer-events: none; }
 .tip {
@@ -90,6 +90,7 @@ td + td, th + td, th + th { padding-left: 24px; }
 .hidden { position: absolute; width: 0; height: 0; }
 summary { padding: 9px 0; cursor: pointer; color: var(--soft); }
 footer { margin-top: 56px; color: var(--soft); font-size: 13px; }
+@media (max-width: 1040px) { .facts { grid-template-columns: repeat(3, minmax(0, 1fr)); } }
 @media (max-width: 760px) {
   body { padding: 32px 16px 48px; font-size: 14.5px; }
   h1 { font-size: 25px; }

@@ -126,7 +126,7 @@ TEST(Report, IsWrittenWhole) {
 TEST(Html, JsonCannotEndItsScript) { EXPECT_EQ(escape_script_json(R"(["</script>"])"), R"(["\u003c/script>"])"); }
 
 TEST(Chart, LeavesOutWhatIsNotFinite) {
-  Chart chart{"Loss", ChartUnit::measure, {{"a", 0, {{0, NAN, 0}, {1, 2, 1}, {2, INFINITY, 2}}, true}}, false};
+  Chart chart{"Loss", ChartUnit::measure, {{"a", 0, {{0, NAN, 0}, {1, 2, 1}, {2, INFINITY, 2}}, true}}, false, 0};
   const std::string html = chart_html(chart);
   EXPECT_THAT(html, Not(HasSubstr("nan")));
   EXPECT_THAT(html, Not(HasSubstr("inf\"")));
@@ -137,7 +137,7 @@ TEST(Chart, LeavesOutWhatIsNotFinite) {
 }
 
 TEST(Chart, StaysSmallHoweverLongTheRun) {
-  Chart chart{"Loss", ChartUnit::measure, {{"a", 0, {}, true}}, false};
+  Chart chart{"Loss", ChartUnit::measure, {{"a", 0, {}, true}}, false, 0};
   for (int i = 0; i < 200000; ++i) {
     chart.series[0].points.push_back({i / 1000.0, std::sin(i * 0.7), i});
   }
@@ -170,7 +170,7 @@ TEST(Chart, SmoothingKeepsALevelAndItsEnds) {
 }
 
 TEST(Chart, ASteepBeginningRunsOutOfThePicture) {
-  Chart chart{"Loss", ChartUnit::measure, {{"a", 0, {}, true}}, false};
+  Chart chart{"Loss", ChartUnit::measure, {{"a", 0, {}, true}}, false, 0};
   for (int i = 0; i < 1000; ++i) {
     chart.series[0].points.push_back({i / 100.0, i < 10 ? 100.0 : 0.5 + 0.1 * std::sin(i), i});
   }

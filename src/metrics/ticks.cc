@@ -52,12 +52,15 @@ Axis nice_axis(double low, double high, int count, bool exact) {
 }
 
 std::string tick_label(const Axis& axis, double tick) {
+  if (tick == 0) {
+    return "0";
+  }
   const double largest = std::max(std::abs(axis.low), std::abs(axis.high));
   if (largest < 0.0005 || largest >= 1e15) {
-    return tick == 0 ? "0" : fmt::format("{:.3g}", tick);
+    return fmt::format("{:.3g}", tick);
   }
   if (axis.decimals > 0) {
-    return fmt::format("{:.{}f}", tick == 0 ? 0.0 : tick, axis.decimals);
+    return fmt::format("{:.{}f}", tick, axis.decimals);
   }
   if (largest >= 10000) {
     std::string text = short_number(tick);

@@ -18,7 +18,7 @@ std::vector<std::string> labels(const Axis& axis) {
 }
 
 TEST(NiceAxis, BeginsAndEndsAtRoundNumbers) {
-  EXPECT_THAT(labels(nice_axis(0.03, 0.97, 5)), testing::ElementsAre("0.0", "0.2", "0.4", "0.6", "0.8", "1.0"));
+  EXPECT_THAT(labels(nice_axis(0.03, 0.97, 5)), testing::ElementsAre("0", "0.2", "0.4", "0.6", "0.8", "1.0"));
   EXPECT_THAT(labels(nice_axis(81.3, 91.2, 4)), testing::ElementsAre("80", "82", "84", "86", "88", "90", "92"));
   EXPECT_THAT(labels(nice_axis(0, 41000, 4)), testing::ElementsAre("0", "10k", "20k", "30k", "40k", "50k"));
   EXPECT_THAT(labels(nice_axis(0, 2400, 4)), testing::ElementsAre("0", "500", "1,000", "1,500", "2,000", "2,500"));
