@@ -1,5 +1,6 @@
 #include "graph/layers/add.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -13,46 +14,57 @@ namespace {
 class AddKernel : public Kernel {
  public:
   AddKernel(const Engine& engine, ValueLayouts inputs, bool relu)
-      : Kernel(inputs[0]),
-        engine_(engine),
-        relu_(relu),
-        count_(inputs[0].stored_floats()),
-        second_to_first_(engine, inputs[1].layout, inputs[0].layout),
-        first_to_second_(engine, inputs[0].layout, inputs[1].layout) {
-    const bool alike = !second_to_first_.needed();
-    traits_ = {.scratch_bytes = second_to_first_.bytes(),
+      : Kernel(inputs[0]), engine_(engine), relu_(relu), count_(inputs[0].stored_floats()) {
+    for (const ValueLayout& input : inputs.subspan(1)) {
+      others_.push_back({.to_first = Reordering(engine, input.layout, inputs[0].layout),
+                         .from_first = Reordering(engine, inputs[0].layout, input.layout)});
+      alike_ = alike_ && !others_.back().to_first.needed();
+    }
+    traits_ = {.scratch_bytes = alike_ ? 0 : inputs[0].layout.get_size(),
                .backward_reads_inputs = false,
                .backward_reads_output = relu,
-               .forward_in_place = true,
-               .backward_in_place = relu && alike,
-               .passes_gradient = !relu && alike,
-               .shares_gradient = relu && alike,
+               .forward_in_place = inputs.size() == 2,  // with more, the first could come again as a later one
+               .backward_in_place = relu && alike_,
+               .passes_gradient = !relu && alike_,
+               .shares_gradient = relu && alike_,
                .adds_gradients = relu};
   }
 
   void bind(const KernelMemory& memory) override {
     memory_ = memory;
-    second_to_first_.bind(engine_, memory.inputs[1], memory.scratch);
-    second_ = static_cast<const float*>(second_to_first_.needed() ? memory.scratch : memory.inputs[1]);
-    if (second_to_first_.needed() && memory.input_gradients.size() == 2) {
-      // Only when layouts differ do the inputs have gradients of their own.
-      masked_ =
-          memory.input_gradients[0] != nullptr ? memory.input_gradients[0] : reinterpret_cast<float*>(memory.scratch);
-      if (memory.input_gradients[1] != nullptr) {
-        first_to_second_.bind(engine_, masked_, memory.input_gradients[1]);
+    for (std::size_t i = 0; i < others_.size(); ++i) {
+      Other& other = others_[i];
+      other.to_first.bind(engine_, memory.inputs[i + 1], memory.scratch);
+      other.values = static_cast<const float*>(other.to_first.needed() ? memory.scratch : memory.inputs[i + 1]);
+    }
+    // Inputs that are laid out alike share one gradient. Otherwise each has its own, copied from the first's.
+    const auto wanted = std::find_if(memory.input_gradients.begin(), memory.input_gradients.end(),
+                                     [](const float* gradient) { return gradient != nullptr; });
+    if (wanted == memory.input_gradients.end()) {
+      return;
+    }
+    masked_ = alike_ ? *wanted : memory.input_gradients[0];
+    if (masked_ == nullptr) {
+      masked_ = reinterpret_cast<float*>(memory.scratch);
+    }
+    for (std::size_t i = 0; i < others_.size(); ++i) {
+      others_[i].gradient = alike_ ? nullptr : memory.input_gradients[i + 1];
+      if (others_[i].gradient != nullptr) {
+        others_[i].from_first.bind(engine_, masked_, others_[i].gradient);
       }
-    } else if (memory.input_gradients.size() == 2) {
-      masked_ = memory.input_gradients[0] != nullptr ? memory.input_gradients[0] : memory.input_gradients[1];
     }
   }
 
   void forward(const StepContext& /*step*/) override {
-    second_to_first_.run(engine_);
-    const auto* first = static_cast<const float*>(memory_.inputs[0]);
-    if (relu_) {
-      add_relu(first, second_, memory_.output, count_);
-    } else {
-      add(first, second_, memory_.output, count_);
+    const auto* sum = static_cast<const float*>(memory_.inputs[0]);
+    for (std::size_t i = 0; i < others_.size(); ++i) {
+      others_[i].to_first.run(engine_);
+      if (relu_ && i + 1 == others_.size()) {
+        add_relu(sum, others_[i].values, memory_.output, count_);
+      } else {
+        add(sum, others_[i].values, memory_.output, count_);
+      }
+      sum = memory_.output;
     }
   }
 
@@ -62,30 +74,50 @@ class AddKernel : public Kernel {
     } else if (relu_) {
       relu_backward(memory_.output, memory_.output_gradient, masked_, count_);
     } else if (!traits_.passes_gradient) {
-      std::memcpy(masked_, memory_.output_gradient, static_cast<std::size_t>(count_) * sizeof(float));
+      copy(memory_.output_gradient, masked_);
     }
-    if (first_to_second_.needed() && memory_.input_gradients[1] != nullptr) {
-      first_to_second_.run(engine_);
+    for (Other& other : others_) {
+      if (other.gradient != nullptr && other.from_first.needed()) {
+        other.from_first.run(engine_);
+      } else if (other.gradient != nullptr) {
+        copy(masked_, other.gradient);
+      }
     }
   }
 
  private:
+  /// An input after the first, brought into the first's layout and its gradient back.
+  struct Other {
+    Reordering to_first;
+    Reordering from_first;
+    const float* values = nullptr;
+    float* gradient = nullptr;
+  };
+
+  void copy(const float* from, float* to) const {
+    std::memcpy(to, from, static_cast<std::size_t>(count_) * sizeof(float));
+  }
+
   const Engine& engine_;
   const bool relu_;
   const std::int64_t count_;
-  Reordering second_to_first_;
-  Reordering first_to_second_;
-  const float* second_ = nullptr;
+  bool alike_ = true;  ///< all inputs have one layout
+  std::vector<Other> others_;
   float* masked_ = nullptr;
 };
 
 }  // namespace
 
 ValueSpec Add::output(ValueSpecs inputs) const {
-  expect_dense_inputs(*this, inputs, 2);
-  if (inputs[0].shape != inputs[1].shape) {
-    throw ShapeError(
-        fmt::format("add takes two equal shapes, got {} and {}", inputs[0].shape.text(), inputs[1].shape.text()));
+  if (inputs.size() < 2) {
+    throw ShapeError(fmt::format("add takes two inputs or more, got {}", inputs.size()));
+  }
+  expect_dense_inputs(*this, inputs, inputs.size());
+  for (const ValueSpec& input : inputs) {
+    if (input.shape != inputs[0].shape) {
+      throw ShapeError(
+          fmt::format("add takes equal shapes, got {} and {}", inputs[0].shape.text(), input.shape.text()));
+    }
   }
   return inputs[0];
 }

@@ -4,7 +4,7 @@
 
 namespace distbelief {
 
-/// The sum of two values of one shape: where a shortcut meets its block.
+/// The sum of two or more values of one shape: where a shortcut meets its block.
 class Add : public Layer {
  public:
   explicit Add(bool relu = false) : relu_(relu) {}

@@ -1,0 +1,81 @@
+#include "graph/layers/embedding.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "tensor/vector_ops.h"
+
+namespace distbelief {
+namespace {
+
+class EmbeddingKernel : public Kernel {
+ public:
+  EmbeddingKernel(const Shape& output, const EmbeddingOptions& options)
+      : Kernel(plain_value(output)), count_(output.elements() / options.dimension), options_(options) {}
+
+  void forward(const StepContext& /*step*/) override {
+    const std::int32_t* indices = input();
+    for (std::int64_t i = 0; i < count_; ++i) {
+      if (indices[i] < 0 || indices[i] >= options_.vocabulary) {
+        throw InputError(fmt::format("embedding: index {} is not in its vocabulary of {} (0 to {})", indices[i],
+                                     options_.vocabulary, options_.vocabulary - 1));
+      }
+    }
+    const std::int64_t width = options_.dimension;
+    parallel_for(count_, std::max<std::int64_t>(1, 16384 / width), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::copy_n(memory_.parameters[0] + indices[i] * width, width, memory_.output + i * width);
+      }
+    });
+  }
+
+  void backward(const StepContext& /*step*/) override {
+    // Each thread owns a range of the vocabulary and adds in order: the same sums for any number of threads.
+    const std::int64_t width = options_.dimension;
+    const std::int32_t* indices = input();
+    float* table = memory_.parameter_gradients[0];
+    parallel_for(options_.vocabulary, std::max<std::int64_t>(1, 16384 / width),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   std::fill(table + begin * width, table + end * width, 0.0F);
+                   for (std::int64_t i = 0; i < count_; ++i) {
+                     if (indices[i] >= begin && indices[i] < end) {
+                       axpy(1.0F, memory_.output_gradient + i * width, table + indices[i] * width, width);
+                     }
+                   }
+                 });
+  }
+
+ private:
+  const std::int32_t* input() const { return static_cast<const std::int32_t*>(memory_.inputs[0]); }
+
+  const std::int64_t count_;  ///< of indices
+  const EmbeddingOptions options_;
+};
+
+}  // namespace
+
+ValueSpec Embedding::output(ValueSpecs inputs) const {
+  if (inputs.size() != 1 || inputs[0].kind != ValueKind::indices || inputs[0].shape.rank() != 2) {
+    throw ShapeError(fmt::format("embedding takes one input of integers (batch x n), got {}",
+                                 inputs.empty()                         ? "none"
+                                 : inputs[0].kind == ValueKind::indices ? inputs[0].shape.text()
+                                                                        : "floats of " + inputs[0].shape.text()));
+  }
+  if (options_.vocabulary < 1 || options_.dimension < 1) {
+    throw InputError(fmt::format("embedding needs vocabulary and dimension of 1 or more, got {} and {}",
+                                 options_.vocabulary, options_.dimension));
+  }
+  return {{inputs[0].shape[0], inputs[0].shape[1], options_.dimension}, ValueKind::dense};
+}
+
+std::vector<ParameterSpec> Embedding::parameters(ValueSpecs /*inputs*/) const {
+  return {{.name = "weight", .shape = {options_.vocabulary, options_.dimension}, .init = Initializer::normal(0.05F)}};
+}
+
+std::unique_ptr<Kernel> Embedding::compile(const Engine& /*engine*/, ValueLayouts inputs, Purpose /*purpose*/) const {
+  const ValueSpec& input = inputs[0].spec;
+  return std::make_unique<EmbeddingKernel>(output(std::span(&input, 1)).shape, options_);
+}
+
+}  // namespace distbelief

@@ -1,0 +1,182 @@
+#include "graph/layers/layer_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/multiversion.h"
+#include "base/parallel.h"
+
+namespace distbelief {
+namespace {
+
+enum Parameter : std::size_t { kScale, kShift };
+
+constexpr int kLanes = 16;
+
+/// Sums of many floats by lanes, so that the compiler can use vectors and the order is always the same.
+float add_lanes(float (&lanes)[kLanes]) {
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) {
+      lanes[lane] += lanes[lane + width];
+    }
+  }
+  return lanes[0];
+}
+
+DISTBELIEF_MULTIVERSION float sum(const float* x, std::int64_t count) {
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += x[i + lane];
+    }
+  }
+  for (; i < count; ++i) {
+    lanes[i % kLanes] += x[i];
+  }
+  return add_lanes(lanes);
+}
+
+DISTBELIEF_MULTIVERSION float sum_of_squares(const float* x, float mean, std::int64_t count) {
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float distance = x[i + lane] - mean;
+      lanes[lane] += distance * distance;
+    }
+  }
+  for (; i < count; ++i) {
+    lanes[i % kLanes] += (x[i] - mean) * (x[i] - mean);
+  }
+  return add_lanes(lanes);
+}
+
+DISTBELIEF_MULTIVERSION void normalize_row(const float* x, float mean, float inverse, const float* __restrict scale,
+                                           const float* __restrict shift, float* out, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = (x[i] - mean) * inverse * scale[i] + shift[i];
+  }
+}
+
+/// With h = gradient·scale and n = (x − mean)·inverse: input gradient = inverse·(h − mean(h) − n·mean(h·n)).
+DISTBELIEF_MULTIVERSION void row_gradient(const float* __restrict x, float mean, float inverse,
+                                          const float* __restrict scale, const float* gradient, float* out,
+                                          std::int64_t count) {
+  float plain[kLanes] = {};
+  float product[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float h = gradient[i + lane] * scale[i + lane];
+      plain[lane] += h;
+      product[lane] += h * (x[i + lane] - mean);
+    }
+  }
+  for (; i < count; ++i) {
+    const float h = gradient[i] * scale[i];
+    plain[i % kLanes] += h;
+    product[i % kLanes] += h * (x[i] - mean);
+  }
+  const float offset = add_lanes(plain) / static_cast<float>(count);
+  const float slope = add_lanes(product) * inverse * inverse / static_cast<float>(count);
+  for (i = 0; i < count; ++i) {
+    out[i] = inverse * (gradient[i] * scale[i] - offset - (x[i] - mean) * slope);
+  }
+}
+
+DISTBELIEF_MULTIVERSION void add_to_parameters(const float* __restrict x, float mean, float inverse,
+                                               const float* __restrict gradient, float* __restrict scale,
+                                               float* __restrict shift, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    scale[i] += gradient[i] * (x[i] - mean) * inverse;
+    shift[i] += gradient[i];
+  }
+}
+
+class LayerNormKernel : public Kernel {
+ public:
+  LayerNormKernel(const ValueLayout& value, std::int64_t width, float epsilon)
+      : Kernel(value), width_(width), rows_(value.spec.shape.elements() / width), epsilon_(epsilon) {
+    traits_.workspace_bytes = static_cast<std::size_t>(2 * rows_) * sizeof(float);
+    traits_.forward_in_place = true;
+  }
+
+  void forward(const StepContext& /*step*/) override {
+    parallel_for(rows_, std::max<std::int64_t>(1, 4096 / width_), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const float* x = input(r);
+        const float mean = sum(x, width_) / static_cast<float>(width_);
+        const float variance = sum_of_squares(x, mean, width_) / static_cast<float>(width_);
+        means()[r] = mean;
+        inverses()[r] = 1.0F / std::sqrt(variance + epsilon_);
+        normalize_row(x, mean, inverses()[r], memory_.parameters[kScale], memory_.parameters[kShift],
+                      memory_.output + r * width_, width_);
+      }
+    });
+  }
+
+  void backward(const StepContext& /*step*/) override {
+    parallel_for(width_, std::max<std::int64_t>(64, 4096 / rows_), [&](std::int64_t begin, std::int64_t end) {
+      float* scale = memory_.parameter_gradients[kScale];
+      float* shift = memory_.parameter_gradients[kShift];
+      std::fill(scale + begin, scale + end, 0.0F);
+      std::fill(shift + begin, shift + end, 0.0F);
+      for (std::int64_t r = 0; r < rows_; ++r) {
+        add_to_parameters(input(r) + begin, means()[r], inverses()[r], memory_.output_gradient + r * width_ + begin,
+                          scale + begin, shift + begin, end - begin);
+      }
+    });
+    if (memory_.input_gradients[0] == nullptr) {
+      return;
+    }
+    parallel_for(rows_, std::max<std::int64_t>(1, 4096 / width_), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        row_gradient(input(r), means()[r], inverses()[r], memory_.parameters[kScale],
+                     memory_.output_gradient + r * width_, memory_.input_gradients[0] + r * width_, width_);
+      }
+    });
+  }
+
+ private:
+  const float* input(std::int64_t row) const { return static_cast<const float*>(memory_.inputs[0]) + row * width_; }
+  float* means() const { return reinterpret_cast<float*>(memory_.workspace); }
+  float* inverses() const { return means() + rows_; }
+
+  const std::int64_t width_;
+  const std::int64_t rows_;
+  const float epsilon_;
+};
+
+/// The dimensions that are normalised together.
+Shape normalized(const Shape& shape, int axes) {
+  return Shape(std::vector<std::int64_t>(shape.dims().end() - axes, shape.dims().end()));
+}
+
+}  // namespace
+
+ValueSpec LayerNorm::output(ValueSpecs inputs) const {
+  expect_dense_inputs(*this, inputs, 1);
+  const int rank = inputs[0].shape.rank();
+  if (options_.axes < 1 || options_.axes >= rank) {
+    throw ShapeError(fmt::format("layer_norm: {} axes are not in 1 to {}, the dimensions of a sample of {}",
+                                 options_.axes, rank - 1, inputs[0].shape.text()));
+  }
+  return inputs[0];
+}
+
+std::vector<ParameterSpec> LayerNorm::parameters(ValueSpecs inputs) const {
+  const Shape shape = normalized(inputs[0].shape, options_.axes);
+  return {{.name = "scale", .shape = shape, .init = Initializer::ones(), .decays = false},
+          {.name = "shift", .shape = shape, .init = Initializer::zeros(), .decays = false}};
+}
+
+std::int64_t LayerNorm::flops(ValueSpecs inputs) const { return 7 * inputs[0].shape.elements(); }
+
+std::unique_ptr<Kernel> LayerNorm::compile(const Engine& /*engine*/, ValueLayouts inputs, Purpose /*purpose*/) const {
+  const std::int64_t width = normalized(inputs[0].spec.shape, options_.axes).elements();
+  return std::make_unique<LayerNormKernel>(inputs[0], width, options_.epsilon);
+}
+
+}  // namespace distbelief
