@@ -13,8 +13,10 @@ namespace distbelief {
 
 namespace {
 
-constexpr std::int64_t kChunk = 8192;      // floats
-constexpr std::int64_t kChunksAtOnce = 2;  // less is not worth waking a thread
+constexpr std::int64_t kChunk = 4096;      // floats; with a chunk of scratch beside it, it fits the first-level cache
+constexpr std::int64_t kChunksAtOnce = 4;  // less is not worth waking a thread
+
+constexpr int kMaxSlots = 8;
 
 DISTBELIEF_MULTIVERSION
 void scale_loop(float* __restrict out, const float* __restrict in, std::size_t count, float scale) {
@@ -24,32 +26,34 @@ void scale_loop(float* __restrict out, const float* __restrict in, std::size_t c
 }
 
 DISTBELIEF_MULTIVERSION
-void sum_loop(float* __restrict out, const float* __restrict a, const float* __restrict b, std::size_t count) {
+void sum_loop(float* __restrict out, const float* __restrict a, const float* __restrict b, std::size_t count,
+              float scale) {
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = a[i] + b[i];
+    out[i] = scale * (a[i] + b[i]);
   }
 }
 
 DISTBELIEF_MULTIVERSION
-void add_loop(float* __restrict out, const float* __restrict in, std::size_t count) {
+void add_loop(float* __restrict out, const float* __restrict in, std::size_t count, float scale) {
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] += in[i];
+    out[i] = scale * (out[i] + in[i]);
+  }
+}
+
+/// `in` may be `out`. NaN stays NaN: it must be seen, not turned into a bound.
+DISTBELIEF_MULTIVERSION
+void clamp_loop(float* out, const float* in, std::size_t count, float bound) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    const float low = in[i] < -bound ? -bound : in[i];
+    out[i] = low > bound ? bound : low;
   }
 }
 
 DISTBELIEF_MULTIVERSION
-void clamp_loop(float* __restrict values, std::size_t count, float bound) {
+void average_loop(float* __restrict values, const float* __restrict observed, std::size_t count, float rate) {
   for (std::size_t i = 0; i < count; ++i) {
-    // Written so that NaN stays NaN: it must be seen, not turned into a bound.
-    const float low = values[i] < -bound ? -bound : values[i];
-    values[i] = low > bound ? bound : low;
-  }
-}
-
-DISTBELIEF_MULTIVERSION
-void average_loop(float* __restrict values, const float* __restrict sum, std::size_t count, float share, float rate) {
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] += rate * (share * sum[i] - values[i]);
+    values[i] += rate * (observed[i] - values[i]);
   }
 }
 
@@ -78,15 +82,21 @@ double square_sum_loop(const float* __restrict values, std::size_t count) {
 
 std::size_t place(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-/// The sum of the parts over a range: the part itself if there is but one, else in `scratch`.
-const float* sum_parts(std::span<const std::span<const float>> parts, Range range, float* scratch) {
+/// scale × the sum of the parts over a range: the part itself if nothing is to be done, else in `scratch`.
+const float* combine(std::span<const std::span<const float>> parts, Range range, float scale, float* scratch) {
+  const std::size_t count = place(range.size());
   const float* first = parts[0].data() + range.begin;
   if (parts.size() == 1) {
-    return first;
+    if (scale == 1.0F) {
+      return first;
+    }
+    scale_loop(scratch, first, count, scale);
+    return scratch;
   }
-  sum_loop(scratch, first, parts[1].data() + range.begin, place(range.size()));
-  for (const auto& part : parts.subspan(2)) {
-    add_loop(scratch, part.data() + range.begin, place(range.size()));
+  const std::size_t last = parts.size() - 1;
+  sum_loop(scratch, first, parts[1].data() + range.begin, count, last == 1 ? scale : 1.0F);
+  for (std::size_t part = 2; part <= last; ++part) {
+    add_loop(scratch, parts[part].data() + range.begin, count, part == last ? scale : 1.0F);
   }
   return scratch;
 }
@@ -102,6 +112,7 @@ ParameterShard::ParameterShard(const ParameterTable& table, Range range, const U
     : range_(range), rule_(rule), values_(values) {
   check(range.begin >= 0 && range.begin <= range.end && range.end <= table.size(), "a shard's range is of the table");
   check(std::ssize(values) == range.size(), "a shard's values are as many as its range");
+  check(rule.slots() <= kMaxSlots, "a rule has at most kMaxSlots slots");
   cut(table);
   for (int slot = 0; slot < rule.slots(); ++slot) {
     slots_.push_back(float_buffer(range.size()));
@@ -127,13 +138,12 @@ void ParameterShard::cut(const ParameterTable& table) {
       const std::int64_t piece_end = std::min(end, (chunk + 1) * kChunk);
       if (chunk != open_chunk) {
         open_chunk = chunk;
-        chunks_.push_back({{begin, begin}, pieces_.size(), pieces_.size()});
+        chunks_.push_back({pieces_.size(), pieces_.size()});
       }
       pieces_.push_back({{begin, piece_end},
                          entry->spec.kind == ParameterKind::averaged,
                          entry->spec.decays,
                          entry->spec.average_rate});
-      chunks_.back().range.end = piece_end;
       chunks_.back().end_piece = pieces_.size();
       begin = piece_end;
     }
@@ -189,12 +199,9 @@ std::vector<double> ParameterShard::square_sums(Parts parts) const {
   parallel_for(std::ssize(chunks_), kChunksAtOnce, [&](std::int64_t begin, std::int64_t end) {
     Scratch scratch;
     for (std::int64_t i = begin; i < end; ++i) {
-      const Chunk& chunk = chunks_[place(i)];
-      const float* sum = sum_parts(parts, chunk.range, scratch.floats);
-      for (std::size_t p = chunk.first_piece; p < chunk.end_piece; ++p) {
-        const Piece& piece = pieces_[p];
+      for (const Piece& piece : pieces_of(chunks_[place(i)])) {
         if (!piece.averaged) {
-          sums[place(i)] += square_sum_loop(sum + (piece.range.begin - chunk.range.begin), place(piece.range.size()));
+          sums[place(i)] += square_sum_loop(combine(parts, piece.range, 1, scratch.floats), place(piece.range.size()));
         }
       }
     }
@@ -203,28 +210,20 @@ std::vector<double> ParameterShard::square_sums(Parts parts) const {
 }
 
 void ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options) {
-  Scratch sum_scratch;
-  Scratch gradient_scratch;
-  const float* sum = sum_parts(parts, chunk.range, sum_scratch.floats);
-  std::array<float*, 8> slots = {};
-  check(slots_.size() <= slots.size(), "a rule has at most eight slots");
-
-  for (std::size_t p = chunk.first_piece; p < chunk.end_piece; ++p) {
-    const Piece& piece = pieces_[p];
+  Scratch scratch;
+  std::array<float*, kMaxSlots> slots = {};
+  for (const Piece& piece : pieces_of(chunk)) {
     const std::size_t count = place(piece.range.size());
-    const float* observed = sum + (piece.range.begin - chunk.range.begin);
     float* values = values_.data() + piece.range.begin;
     if (piece.averaged) {
-      average_loop(values, observed, count, 1.0F / static_cast<float>(parts.size()), piece.average_rate);
+      const float* observed = combine(parts, piece.range, 1.0F / static_cast<float>(parts.size()), scratch.floats);
+      average_loop(values, observed, count, piece.average_rate);
       continue;
     }
-    const float* gradient = observed;
-    if (scale != 1.0F || options.clip_value > 0) {
-      scale_loop(gradient_scratch.floats, observed, count, scale);
-      if (options.clip_value > 0) {
-        clamp_loop(gradient_scratch.floats, count, options.clip_value);
-      }
-      gradient = gradient_scratch.floats;
+    const float* gradient = combine(parts, piece.range, scale, scratch.floats);
+    if (options.clip_value > 0) {
+      clamp_loop(scratch.floats, gradient, count, options.clip_value);
+      gradient = scratch.floats;
     }
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       slots[slot] = slots_[slot].as<float>().data() + piece.range.begin;

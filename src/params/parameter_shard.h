@@ -87,15 +87,17 @@ class ParameterShard {
     bool decays;
     float average_rate;
   };
-  /// What one thread does at a time: small enough that a chunk's sum is still in cache when the rule reads it.
+  /// What one thread does at a time: small enough that the sum of its parts is still in cache when the rule reads it.
   struct Chunk {
-    Range range;
     std::size_t first_piece;
     std::size_t end_piece;
   };
   using Parts = std::span<const std::span<const float>>;
 
   void cut(const ParameterTable& table);
+  std::span<const Piece> pieces_of(const Chunk& chunk) const {
+    return std::span(pieces_).subspan(chunk.first_piece, chunk.end_piece - chunk.first_piece);
+  }
   std::vector<double> square_sums(Parts parts) const;
   void apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options);
 

@@ -1,21 +1,16 @@
 #include "params/parameter_table.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <numbers>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/nearest_name.h"
-#include "base/parallel.h"
 #include "base/random.h"
+#include "params/fill_random.h"
 
 namespace distbelief {
 
 namespace {
-
-constexpr std::int64_t kInitializeGrain = 4096;
 
 std::int64_t aligned(std::int64_t floats) {
   return (floats + ParameterTable::kAlignment - 1) / ParameterTable::kAlignment * ParameterTable::kAlignment;
@@ -41,44 +36,6 @@ class Hash {
   void add_byte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3U; }
   std::uint64_t value_ = 0xcbf29ce484222325U;
 };
-
-float unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24F; }
-
-/// Numbers come in blocks of four, one call of the generator each; `index` is the block's.
-std::array<float, 4> uniform_block(const CounterRandom& random, std::uint64_t stream, std::uint64_t index,
-                                   float bound) {
-  const auto words = random.words(stream, index);
-  std::array<float, 4> out;
-  for (std::size_t i = 0; i < 4; ++i) {
-    out[i] = (2.0F * unit(words[i]) - 1.0F) * bound;
-  }
-  return out;
-}
-
-/// Box-Muller on two pairs.
-std::array<float, 4> normal_block(const CounterRandom& random, std::uint64_t stream, std::uint64_t index,
-                                  float deviation) {
-  const auto words = random.words(stream, index);
-  std::array<float, 4> out;
-  for (std::size_t pair = 0; pair < 4; pair += 2) {
-    const float radius = deviation * std::sqrt(-2.0F * std::log(1.0F - unit(words[pair])));
-    const float angle = 2.0F * std::numbers::pi_v<float> * unit(words[pair + 1]);
-    out[pair] = radius * std::cos(angle);
-    out[pair + 1] = radius * std::sin(angle);
-  }
-  return out;
-}
-
-template <typename Block>
-void fill_blocks(std::span<float> values, const Block& block) {
-  const auto count = static_cast<std::int64_t>(values.size());
-  parallel_for((count + 3) / 4, kInitializeGrain / 4, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t index = begin; index < end; ++index) {
-      const auto four = block(static_cast<std::uint64_t>(index));
-      std::copy_n(four.begin(), std::min<std::int64_t>(4, count - 4 * index), values.data() + 4 * index);
-    }
-  });
-}
 
 }  // namespace
 
@@ -174,10 +131,10 @@ void ParameterTable::initialize(std::uint64_t seed, const ParameterEntry& entry,
       std::fill(own.begin(), own.end(), 1.0F);
       break;
     case Initializer::Kind::uniform:
-      fill_blocks(own, [&](std::uint64_t index) { return uniform_block(random, stream, index, init.scale); });
+      fill_uniform(random, stream, init.scale, own);
       break;
     case Initializer::Kind::normal:
-      fill_blocks(own, [&](std::uint64_t index) { return normal_block(random, stream, index, init.scale); });
+      fill_normal(random, stream, init.scale, own);
       break;
   }
 }
