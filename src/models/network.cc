@@ -37,8 +37,9 @@ void Network::check_size(NodeId id) {
   }
   for (const ParameterSpec& parameter : node.layer->parameters(graph_.input_specs(id))) {
     const std::int64_t count = parameter.shape.elements();
-    if (count > kMaxModelParameters - parameters_ || product(count, elements) > kMaxOperations) {
-      throw ShapeError(fmt::format("its {} of {} makes the model too large: at most {} parameters are possible",
+    operations_ += product(count, elements);
+    if (count > kMaxModelParameters - parameters_ || operations_ > kMaxOperations) {
+      throw ShapeError(fmt::format("its {} of {} is too large for any machine; at most {} parameters are possible",
                                    parameter.name, parameter.shape.text(), kMaxModelParameters));
     }
     parameters_ += count;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/nearest_name.h"
 #include "models/families/families.h"
+#include "models/model_file.h"
 
 namespace distbelief {
 namespace {
@@ -19,6 +20,10 @@ std::vector<ModelFamily> families() {
   return all;
 }
 
+bool looks_like_file(const std::string& source) {
+  return source.find('/') != std::string::npos || source.ends_with(".yaml") || source.ends_with(".yml");
+}
+
 }  // namespace
 
 std::vector<ModelInfo> known_models() {
@@ -30,6 +35,13 @@ std::vector<ModelInfo> known_models() {
 }
 
 Graph make_model(const ModelRequest& request) {
+  if (looks_like_file(request.source)) {
+    if (!request.options.empty()) {
+      throw InputError(fmt::format("model {}: no option '{}': a model file has its sizes in it", request.source,
+                                   request.options.begin()->first));
+    }
+    return load_model_file(request.source, request.data);
+  }
   const std::vector<ModelFamily> all = families();
   std::vector<std::string_view> names;
   for (const ModelFamily& family : all) {
@@ -40,8 +52,8 @@ Graph make_model(const ModelRequest& request) {
     }
     names.push_back(family.info.name);
   }
-  throw InputError(fmt::format("no model is called '{}' (known: {}){}", request.source, fmt::join(names, ", "),
-                               did_you_mean(request.source, names)));
+  throw InputError(fmt::format("no model is called '{}' (known: {}; a model file ends in .yaml){}", request.source,
+                               fmt::join(names, ", "), did_you_mean(request.source, names)));
 }
 
 }  // namespace distbelief

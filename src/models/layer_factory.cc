@@ -1,0 +1,173 @@
+#include "models/layer_factory.h"
+
+#include <array>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/layers/activation.h"
+#include "graph/layers/add.h"
+#include "graph/layers/batch_norm.h"
+#include "graph/layers/concat.h"
+#include "graph/layers/conv2d.h"
+#include "graph/layers/dense.h"
+#include "graph/layers/dropout.h"
+#include "graph/layers/l2_pool.h"
+#include "graph/layers/pooling.h"
+#include "graph/layers/relu.h"
+#include "graph/layers/reshape.h"
+#include "models/name_hash.h"
+
+namespace distbelief {
+namespace {
+
+/// kernel, stride, padding and dilation; `stride_is_kernel` for pooling, whose windows do not overlap unless told to.
+Window read_window(LayerAttributes& attributes, bool dilation, bool stride_is_kernel) {
+  Window window;
+  window.kernel = attributes.required_extent("kernel", 1);
+  window.stride = attributes.extent("stride", 1, stride_is_kernel ? window.kernel : Extent{1, 1});
+  if (dilation) {
+    window.dilation = attributes.extent("dilation", 1, {1, 1});
+  }
+  window.padding = attributes.padding("padding", window.kernel, window.dilation);
+  return window;
+}
+
+LayerPtr make_dense_layer(LayerAttributes& attributes) {
+  DenseOptions options;
+  options.units = attributes.outputs("units");
+  options.bias = attributes.flag("bias", true);
+  const bool he = attributes.word("init", {"he", "glorot"}, "he") == "he";
+  options.init = he ? DenseOptions::Init::he : DenseOptions::Init::glorot;
+  return std::make_shared<Dense>(options);
+}
+
+LayerPtr make_conv2d(LayerAttributes& attributes) {
+  Conv2dOptions options;
+  options.filters = attributes.outputs("filters");
+  options.window = read_window(attributes, true, false);
+  options.groups = attributes.integer("groups", 1, 1);
+  options.bias = attributes.flag("bias", true);
+  return std::make_shared<Conv2d>(options);
+}
+
+LayerPtr make_max_pool_layer(LayerAttributes& attributes) {
+  return std::make_shared<Pooling>(PoolingOptions{.window = read_window(attributes, false, true)});
+}
+
+LayerPtr make_average_pool(LayerAttributes& attributes) {
+  PoolingOptions options;
+  options.window = read_window(attributes, false, true);
+  const bool include = attributes.flag("include_padding", false);
+  options.kind = include ? PoolingOptions::Kind::average_with_padding : PoolingOptions::Kind::average;
+  return std::make_shared<Pooling>(options);
+}
+
+LayerPtr make_l2_pool(LayerAttributes& attributes) {
+  return std::make_shared<L2Pool>(read_window(attributes, false, true));
+}
+
+template <PoolingOptions::Kind kind>
+LayerPtr make_global_pool(LayerAttributes& /*attributes*/) {
+  return std::make_shared<Pooling>(PoolingOptions{.kind = kind, .window = {}, .global = true});
+}
+
+LayerPtr make_batch_norm(LayerAttributes& attributes) {
+  BatchNormOptions options;
+  options.epsilon = attributes.number("epsilon", 1e-12F, 1, options.epsilon);
+  options.momentum = attributes.number("momentum", 0, 1, options.momentum);
+  options.zero_scale = attributes.flag("zero_scale", false);
+  return std::make_shared<BatchNorm>(options);
+}
+
+LayerPtr make_gelu(LayerAttributes& attributes) {
+  const bool tanh = attributes.word("approximate", {"none", "tanh"}, "none") == "tanh";
+  return std::make_shared<Activation>(tanh ? Activation::Kind::gelu_tanh : Activation::Kind::gelu);
+}
+
+template <Activation::Kind kind>
+LayerPtr make_activation(LayerAttributes& /*attributes*/) {
+  return std::make_shared<Activation>(kind);
+}
+
+template <typename PlainLayer>
+LayerPtr make_plain(LayerAttributes& /*attributes*/) {
+  return std::make_shared<PlainLayer>();
+}
+
+LayerPtr make_dropout(LayerAttributes& attributes) {
+  DropoutOptions options;
+  options.rate = attributes.number("rate", 0, 0.999F, options.rate);
+  options.salt = name_hash(attributes.layer());
+  return std::make_shared<Dropout>(options);
+}
+
+LayerPtr make_concat(LayerAttributes& attributes) {
+  return std::make_shared<Concat>(static_cast<int>(attributes.integer("axis", 1, 1)));
+}
+
+LayerPtr make_flatten(LayerAttributes& /*attributes*/) { return Reshape::flatten(); }
+
+LayerPtr make_reshape(LayerAttributes& attributes) {
+  std::vector<std::int64_t> dims = attributes.integers("shape", -1, 5);
+  double elements = 1;
+  for (const std::int64_t dim : dims) {
+    elements *= dim == -1 ? 1.0 : static_cast<double>(dim);
+  }
+  if (elements > 0x1p62) {
+    attributes.refuse("shape", "a shape whose elements can be counted");
+  }
+  return std::make_shared<Reshape>(std::move(dims));
+}
+
+struct LayerType {
+  std::string_view name;
+  LayerPtr (*make)(LayerAttributes&);
+};
+
+/// The one list of layers; a new one is a line here.
+constexpr auto kLayerTypes = std::to_array<LayerType>({
+    {"add", make_plain<Add>},
+    {"average_pool", make_average_pool},
+    {"batch_norm", make_batch_norm},
+    {"concat", make_concat},
+    {"conv2d", make_conv2d},
+    {"dense", make_dense_layer},
+    {"dropout", make_dropout},
+    {"flatten", make_flatten},
+    {"gelu", make_gelu},
+    {"global_average_pool", make_global_pool<PoolingOptions::Kind::average>},
+    {"global_max_pool", make_global_pool<PoolingOptions::Kind::max>},
+    {"l2_pool", make_l2_pool},
+    {"max_pool", make_max_pool_layer},
+    {"relu", make_plain<Relu>},
+    {"reshape", make_reshape},
+    {"sigmoid", make_activation<Activation::Kind::sigmoid>},
+    {"softmax", make_plain<Softmax>},
+    {"tanh", make_activation<Activation::Kind::tanh>},
+});
+
+}  // namespace
+
+std::vector<std::string_view> layer_types() {
+  std::vector<std::string_view> names;
+  for (const LayerType& type : kLayerTypes) {
+    names.push_back(type.name);
+  }
+  return names;
+}
+
+bool takes_several_inputs(std::string_view type) { return type == "add" || type == "concat"; }
+
+LayerPtr make_layer(std::string_view type, LayerAttributes& attributes) {
+  for (const LayerType& known : kLayerTypes) {
+    if (known.name == type) {
+      LayerPtr layer = known.make(attributes);
+      attributes.expect_no_others(type);
+      return layer;
+    }
+  }
+  check(false, "make_layer() is asked for known types only");
+  return nullptr;
+}
+
+}  // namespace distbelief
