@@ -24,7 +24,8 @@ struct PushId {
 /// How many updates the values have seen.
 struct Version {
   std::uint64_t value = 0;
-  friend auto operator<=>(const Version&, const Version&) = default;
+  friend bool operator==(const Version&, const Version&) = default;
+  friend std::strong_ordering operator<=>(const Version& a, const Version& b) { return a.value <=> b.value; }
 };
 
 enum class ApplyResult {

@@ -20,6 +20,7 @@ constexpr std::array kRules = {DISTBELIEF_RULES(DISTBELIEF_LIST_RULE)};
 
 std::vector<std::string_view> rule_names() {
   std::vector<std::string_view> names;
+  names.reserve(kRules.size());
   for (const Registration& rule : kRules) {
     names.push_back(rule.name);
   }
