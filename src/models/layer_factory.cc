@@ -11,7 +11,13 @@
 #include "graph/layers/conv2d.h"
 #include "graph/layers/dense.h"
 #include "graph/layers/dropout.h"
+#include "graph/layers/embedding.h"
+#include "graph/layers/factorization.h"
 #include "graph/layers/l2_pool.h"
+#include "graph/layers/layer_norm.h"
+#include "graph/layers/local_contrast_norm.h"
+#include "graph/layers/local_response_norm.h"
+#include "graph/layers/locally_connected2d.h"
 #include "graph/layers/pooling.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reshape.h"
@@ -20,10 +26,16 @@
 namespace distbelief {
 namespace {
 
+/// Windows and neighbourhoods beyond this are a mistake; it keeps products of sizes within 64 bits.
+constexpr std::int64_t kMaxWindow = std::int64_t{1} << 24;
+
 /// kernel, stride, padding and dilation; `stride_is_kernel` for pooling, whose windows do not overlap unless told to.
 Window read_window(LayerAttributes& attributes, bool dilation, bool stride_is_kernel) {
   Window window;
   window.kernel = attributes.required_extent("kernel", 1);
+  if (window.kernel.height * window.kernel.width > kMaxWindow) {
+    attributes.refuse("kernel", fmt::format("a window of at most {} elements", kMaxWindow));
+  }
   window.stride = attributes.extent("stride", 1, stride_is_kernel ? window.kernel : Extent{1, 1});
   if (dilation) {
     window.dilation = attributes.extent("dilation", 1, {1, 1});
@@ -48,6 +60,25 @@ LayerPtr make_conv2d(LayerAttributes& attributes) {
   options.groups = attributes.integer("groups", 1, 1);
   options.bias = attributes.flag("bias", true);
   return std::make_shared<Conv2d>(options);
+}
+
+LayerPtr make_locally_connected2d(LayerAttributes& attributes) {
+  LocallyConnected2dOptions options;
+  options.filters = attributes.outputs("filters");
+  options.window = read_window(attributes, false, false);
+  options.bias = attributes.flag("bias", true);
+  return std::make_shared<LocallyConnected2d>(options);
+}
+
+LayerPtr make_embedding(LayerAttributes& attributes) {
+  EmbeddingOptions options;
+  options.vocabulary = attributes.required_integer("vocabulary", 1);
+  options.dimension = attributes.required_integer("dimension", 1);
+  return std::make_shared<Embedding>(options);
+}
+
+LayerPtr make_factorization(LayerAttributes& attributes) {
+  return std::make_shared<FactorizationMachine>(attributes.integer("factors", 1, 8));
 }
 
 LayerPtr make_max_pool_layer(LayerAttributes& attributes) {
@@ -77,6 +108,32 @@ LayerPtr make_batch_norm(LayerAttributes& attributes) {
   options.momentum = attributes.number("momentum", 0, 1, options.momentum);
   options.zero_scale = attributes.flag("zero_scale", false);
   return std::make_shared<BatchNorm>(options);
+}
+
+LayerPtr make_layer_norm(LayerAttributes& attributes) {
+  LayerNormOptions options;
+  options.axes = static_cast<int>(attributes.integer("axes", 1, options.axes));
+  options.epsilon = attributes.number("epsilon", 1e-12F, 1, options.epsilon);
+  return std::make_shared<LayerNorm>(options);
+}
+
+LayerPtr make_local_response_norm(LayerAttributes& attributes) {
+  LocalResponseNormOptions options;
+  options.size = attributes.integer("size", 1, options.size);
+  if (options.size > kMaxWindow) {
+    attributes.refuse("size", fmt::format("at most {}", kMaxWindow));
+  }
+  options.alpha = attributes.number("alpha", 0, 1000, options.alpha);
+  options.beta = attributes.number("beta", 0, 1000, options.beta);
+  options.k = attributes.number("k", 1e-6F, 1000, options.k);
+  return std::make_shared<LocalResponseNorm>(options);
+}
+
+LayerPtr make_local_contrast_norm(LayerAttributes& attributes) {
+  LocalContrastNormOptions options;
+  options.kernel = attributes.extent("kernel", 1, options.kernel);
+  options.floor = attributes.number("floor", 1e-6F, 1000, options.floor);
+  return std::make_shared<LocalContrastNorm>(options);
 }
 
 LayerPtr make_gelu(LayerAttributes& attributes) {
@@ -133,11 +190,17 @@ constexpr auto kLayerTypes = std::to_array<LayerType>({
     {"conv2d", make_conv2d},
     {"dense", make_dense_layer},
     {"dropout", make_dropout},
+    {"embedding", make_embedding},
+    {"factorization", make_factorization},
     {"flatten", make_flatten},
     {"gelu", make_gelu},
     {"global_average_pool", make_global_pool<PoolingOptions::Kind::average>},
     {"global_max_pool", make_global_pool<PoolingOptions::Kind::max>},
     {"l2_pool", make_l2_pool},
+    {"layer_norm", make_layer_norm},
+    {"local_contrast_norm", make_local_contrast_norm},
+    {"local_response_norm", make_local_response_norm},
+    {"locally_connected2d", make_locally_connected2d},
     {"max_pool", make_max_pool_layer},
     {"relu", make_plain<Relu>},
     {"reshape", make_reshape},

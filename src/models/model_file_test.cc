@@ -178,8 +178,9 @@ TEST(ModelFile, RefusesSizesThatNoMachineHas) {
   EXPECT_THAT(message_of("layers: [flatten, {dense: {units: 10000000}}, {dense: {units: 2147483647}}]"),
               AllOf(StartsWith("m.yaml:1: model m, layer 'dense2'"), HasSubstr("too large")));
   EXPECT_THAT(message_of("layers: [flatten, {dense: {units: 99999999999999999999}}]"), HasSubstr("at most 2147483647"));
-  EXPECT_THAT(message_of("layers: [{conv2d: {filters: 2147483647, kernel: 2147483647, padding: 2000000000}}]"),
+  EXPECT_THAT(message_of("layers: [{conv2d: {filters: 2147483647, kernel: 4096, padding: 2000000000}}]"),
               StartsWith("m.yaml:1: model m, layer 'conv2d1'"));
+  EXPECT_THAT(message_of("layers: [{max_pool: {kernel: 2147483647}}]"), HasSubstr("a window of at most"));
   EXPECT_THAT(message_of("input: {shape: [2147483647, 2147483647, 2147483647], classes: 2}\nlayers: [flatten]", {}),
               StartsWith("m.yaml"));
   EXPECT_THAT(message_of("layers: [{reshape: {shape: [2147483647, 2147483647, 2147483647]}}]"),

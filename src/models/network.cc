@@ -37,12 +37,16 @@ void Network::check_size(NodeId id) {
   }
   for (const ParameterSpec& parameter : node.layer->parameters(graph_.input_specs(id))) {
     const std::int64_t count = parameter.shape.elements();
-    operations_ += product(count, elements);
-    if (count > kMaxModelParameters - parameters_ || operations_ > kMaxOperations) {
+    // The product bounds what flops() below counts, which must not overflow.
+    if (count > kMaxModelParameters - parameters_ || product(count, elements) > kMaxOperations) {
       throw ShapeError(fmt::format("its {} of {} is too large for any machine; at most {} parameters are possible",
                                    parameter.name, parameter.shape.text(), kMaxModelParameters));
     }
     parameters_ += count;
+  }
+  flops_ += static_cast<double>(node.layer->flops(graph_.input_specs(id)));
+  if (flops_ > kMaxOperations) {
+    throw ShapeError(fmt::format("the model has more than {:g} operations a sample", kMaxOperations));
   }
 }
 

@@ -35,7 +35,7 @@ class Network {
   SampleSpec data_;
   Graph graph_;
   std::int64_t parameters_ = 0;
-  double operations_ = 0;  ///< an upper bound of a forward pass's, so that counting them cannot overflow
+  double flops_ = 0;
 };
 
 /// As a message calls it: "images 1x28x28 with 10 classes", "sparse rows of 123 columns with 2 classes".

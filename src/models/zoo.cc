@@ -12,7 +12,8 @@ namespace {
 
 std::vector<ModelFamily> families() {
   std::vector<ModelFamily> all;
-  for (const auto& family : {mlp_family, lenet_family, resnet_family}) {
+  for (const auto& family :
+       {linear_family, mlp_family, lenet_family, resnet_family, speech_family, local_image_family}) {
     for (ModelFamily& model : family()) {
       all.push_back(std::move(model));
     }

@@ -56,11 +56,17 @@ TEST_P(EveryModel, HasThePublishedNumberOfParameters) {
 
 TEST_P(EveryModel, GivesOneScoreForEachClass) {
   const Graph graph = make_model({.source = GetParam()});
-  EXPECT_EQ(graph.node(graph.output()).output.shape, (Shape{1, info().default_data.classes}));
+  const std::int64_t scores = GetParam() == "factorization" ? 1 : info().default_data.classes;
+  EXPECT_EQ(graph.node(graph.output()).output.shape, (Shape{1, scores}));
   EXPECT_EQ(graph.name(), GetParam());
 }
 
 TEST_P(EveryModel, AdaptsToTheNumberOfClasses) {
+  if (GetParam() == "factorization") {
+    EXPECT_THAT(message_of({.source = "factorization", .data = {.input = {9}, .sparse = true, .classes = 3}}),
+                HasSubstr("needs data with 2 classes or 1 target"));
+    return;
+  }
   SampleSpec data = info().default_data;
   data.classes = 7;
   const Graph graph = make_model({.source = GetParam(), .data = data});
@@ -136,6 +142,60 @@ TEST(Resnet, BeginsAsTheIdentityOnRequest) {
     }
   }
   EXPECT_EQ(silent, 8);
+}
+
+TEST(Linear, TakesSparseRowsAndImages) {
+  const SampleSpec images = {.input = {1, 28, 28}, .classes = 10};
+  EXPECT_EQ(optimized_parameters(make_model({.source = "logistic", .data = images})), 7850);
+  EXPECT_EQ(make_model({.source = "svm"}).loss().type(), "hinge");
+  EXPECT_EQ(make_model({.source = "logistic"}).node(0).output.kind, ValueKind::sparse);
+  EXPECT_EQ(message_of({.source = "logistic", .data = {.input = {5}, .indices = true, .classes = 2}}),
+            "model logistic needs floats or sparse rows; this data has integers 5 with 2 classes");
+  EXPECT_EQ(message_of({.source = "svm", .data = {.input = {5}, .targets = 1}}),
+            "model svm needs data with classes; this data has floats 5 with 1 target");
+}
+
+TEST(Factorization, PredictsANumberToo) {
+  const SampleSpec ratings = {.input = {50}, .sparse = true, .targets = 1};
+  const Graph graph = make_model({.source = "factorization", .data = ratings, .options = {{"factors", "3"}}});
+  EXPECT_EQ(graph.loss().type(), "mean_squared_error");
+  EXPECT_EQ(optimized_parameters(graph), 1 + 50 + 150);
+}
+
+TEST(Mlp, PredictsNumbersToo) {
+  const Graph graph = make_model({.source = "mlp", .data = {.input = {6}, .targets = 2}});
+  EXPECT_EQ(graph.loss().type(), "mean_squared_error");
+  EXPECT_EQ(graph.node(graph.output()).output.shape, (Shape{1, 2}));
+}
+
+TEST(Mlp, HasDropoutOnRequest) {
+  const Graph graph = make_model({.source = "mlp", .options = {{"dropout", "0.5"}}});
+  EXPECT_EQ(graph.node(4).name, "dropout1");
+  EXPECT_THAT(message_of({.source = "mlp", .options = {{"dropout", "1"}}}),
+              HasSubstr("option 'dropout': expected a number from 0 to 0.99, got '1'"));
+}
+
+TEST(LocalImage, GrowsToTheParametersAskedFor) {
+  const SampleSpec photographs = {.input = {3, 100, 100}, .classes = 1000};
+  const ModelRequest request = {
+      .source = "local-image", .data = photographs, .options = {{"kernel", "10"}, {"parameters", "1.7e9"}}};
+  const auto parameters = static_cast<double>(optimized_parameters(make_model(request)));
+  EXPECT_GE(parameters, 1.7e9);
+  EXPECT_LE(parameters, 1.8e9);
+}
+
+TEST(LocalImage, LeavesOutPoolingOfASinglePlace) {
+  const Graph graph = make_model({.source = "local-image"});
+  std::string types;
+  for (const LayerRow& row : summarize(graph).rows) {
+    types += row.name + " ";
+  }
+  EXPECT_EQ(types, "input local1 pool1 norm1 local2 pool2 norm2 local3 norm3 flatten output ");
+}
+
+TEST(LocalImage, SaysWhichStageDoesNotFit) {
+  EXPECT_THAT(message_of({.source = "local-image", .data = {.input = {3, 24, 24}, .classes = 10}}),
+              HasSubstr("model local-image, layer 'local3'"));
 }
 
 TEST(Zoo, SuggestsTheNearestName) { EXPECT_THAT(message_of({.source = "lennet"}), HasSubstr("did you mean 'lenet'?")); }

@@ -3,9 +3,11 @@
 #include "base/error.h"
 #include "graph/layers/conv2d.h"
 #include "graph/layers/dense.h"
+#include "graph/layers/dropout.h"
 #include "graph/layers/pooling.h"
 #include "graph/layers/relu.h"
-#include "graph/losses/softmax_cross_entropy.h"
+#include "graph/losses/loss_factory.h"
+#include "models/name_hash.h"
 
 namespace distbelief {
 namespace {
@@ -36,7 +38,15 @@ void expect_floats(const ModelOptions& options, const SampleSpec& data) {
   }
 }
 
-LossPtr usual_loss(const SampleSpec& /*data*/) { return std::make_shared<SoftmaxCrossEntropy>(); }
+void expect_numbers(const ModelOptions& options, const SampleSpec& data) {
+  if (data.indices) {
+    refuse(options, data, "floats or sparse rows");
+  }
+}
+
+LossPtr usual_loss(const SampleSpec& data) {
+  return make_loss(data.classes > 0 ? "softmax_cross_entropy" : "mean_squared_error");
+}
 
 LayerPtr make_dense(std::int64_t units) { return std::make_shared<Dense>(DenseOptions{.units = units}); }
 
@@ -57,5 +67,9 @@ LayerPtr make_max_pool(std::int64_t kernel, std::int64_t stride, std::int64_t pa
 }
 
 LayerPtr make_relu() { return std::make_shared<Relu>(); }
+
+LayerPtr make_dropout(const std::string& name, double rate) {
+  return std::make_shared<Dropout>(DropoutOptions{.rate = static_cast<float>(rate), .salt = name_hash(name)});
+}
 
 }  // namespace distbelief

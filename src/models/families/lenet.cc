@@ -21,6 +21,9 @@ Graph build_lenet(const ModelOptions& options, const SampleSpec& data) {
   network.flatten();
   network.add("hidden", make_dense(512));
   network.add("relu3", make_relu());
+  if (const double dropout = options.number("dropout", 0, 0.99); dropout > 0) {
+    network.add("dropout", make_dropout("dropout", dropout));
+  }
   network.add("output", make_output(output_count(data)));
   return std::move(network).finish(usual_loss(data));
 }
@@ -32,7 +35,7 @@ std::vector<ModelFamily> lenet_family() {
             .description = "two 5x5 convolutions with max-pooling, two dense layers",
             .default_data = {.input = {1, 28, 28}, .classes = 10},
             .parameters = 1663370,
-            .options = {}},
+            .options = {{"dropout", "0", "share of hidden units that training leaves out"}}},
            build_lenet}};
 }
 
