@@ -129,6 +129,9 @@ void Program::Planner::place_gradients() {
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
       const int input = step.inputs[k];
       if (!wants_gradient_[static_cast<std::size_t>(input)]) {
+        if (traits.writes_every_gradient) {
+          step.input_gradient_pieces[k] = new_piece(at(input).layout.layout.get_size(), now, now);
+        }
         continue;
       }
       int piece = shared;

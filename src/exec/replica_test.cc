@@ -164,6 +164,17 @@ TEST(Replica, NamesWhatIsNotFinite) {
   EXPECT_EQ(replica.find_nonfinite(batch), "parameter 'dense1.bias'");
 }
 
+TEST(Replica, NormalisationOfFrozenLayersStillTrains) {
+  const Graph graph = small_residual_network(true);
+  ParameterTable table = layout_parameters(graph);
+  table.freeze("conv1*");
+  table.freeze("conv2*");
+  Replica replica(graph, table, {});
+  table.initialize(1, replica.values());
+  replica.compute_gradient(random_batch(3, 128, 3));
+  EXPECT_NE(replica.gradients()[0][static_cast<std::size_t>(table.at("norm2.shift").range.begin)], 0.0F);
+}
+
 TEST(Replica, FrozenParametersStopTheBackwardPass) {
   const Graph graph = small_residual_network(false);
   ParameterTable table = layout_parameters(graph);

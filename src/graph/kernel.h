@@ -47,6 +47,8 @@ struct KernelTraits {
   bool passes_gradient = false;
   /// The gradients of all inputs are equal: they share one memory, and backward() writes it once.
   bool shares_gradient = false;
+  /// backward() must be given memory for the gradient of every input, wanted or not.
+  bool writes_every_gradient = false;
   /// backward() takes the output gradient as a sum of two, when a value has two readers.
   bool adds_gradients = false;
 };

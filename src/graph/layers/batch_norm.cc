@@ -41,6 +41,7 @@ class BatchNormKernel : public Kernel {
       statistics_bytes_ = (statistics + 63) / 64 * 64;
       traits_.workspace_bytes = statistics_bytes_ + mask_layout_.get_size();
       traits_.backward_in_place = true;
+      traits_.writes_every_gradient = true;
     } else {
       traits_.forward_in_place = true;
     }
