@@ -7,7 +7,7 @@
 
 namespace distbelief {
 
-void fail_check(std::string_view message, const std::source_location& where) {
+void fail_check(std::string_view message, const SourcePlace& where) {
   fmt::print(stderr, "distbelief: bug at {}:{} in {}: {}\n", where.file_name(), where.line(), where.function_name(),
              message);
   std::fflush(stderr);
