@@ -10,6 +10,7 @@ namespace distbelief {
 namespace {
 
 constexpr unsigned kUnsignedByte = 0x08;
+constexpr std::size_t kLargeFile = std::size_t{1} << 30;  // beyond this, reading may have to wait for the disk
 
 ArrayDataset::Contents image_contents(const FileBytes& file) {
   const IdxArray array = parse_idx(file);
@@ -25,6 +26,7 @@ ArrayDataset::Contents image_contents(const FileBytes& file) {
   contents.spec.input = Shape(std::move(sample));
   const std::size_t stride = static_cast<std::size_t>(contents.spec.input.elements());
   contents.blocks.push_back({file.owner, array.values.data(), stride, static_cast<std::uint64_t>(array.dims[0])});
+  contents.in_memory = array.values.size() <= kLargeFile;
   return contents;
 }
 

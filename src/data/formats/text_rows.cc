@@ -159,8 +159,10 @@ void LabelReader::add(std::string_view label, const LinePlace& place) {
     throw FileError(fmt::format("{}: the label is empty", place.text()));
   }
   const std::optional<float> number = to_number(label);
-  if (!fixed_names_.empty()) {  // those of numbers are written as we write them
-    add_word(number && is_whole(*number) ? fmt::format("{}", *number) : std::string(label), place);
+  if (!fixed_names_.empty()) {
+    // Names made of numbers are written as we write numbers, so that "+1" is the class "1".
+    const bool known = word_classes_.contains(std::string(label));
+    add_word(!known && number && is_whole(*number) ? fmt::format("{}", *number) : std::string(label), place);
     return;
   }
   if (classes_.empty() && values_.empty()) {
