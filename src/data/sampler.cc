@@ -30,11 +30,13 @@ Sampler::Sampler(std::uint64_t samples, std::uint64_t seed, bool shuffle, Random
 }
 
 Sampler::Keys Sampler::keys(std::uint64_t epoch) const {
+  std::uint64_t key = random_.word64(epoch, 0);
   Keys result;
-  for (std::size_t i = 0; i < kRounds; i += 2) {
-    const auto words = random_.words(epoch, i);
-    result[i] = (std::uint64_t{words[0]} << 32) | words[1];
-    result[i + 1] = (std::uint64_t{words[2]} << 32) | words[3];
+  for (std::uint64_t& round : result) {  // splitmix64 (Steele, Lea and Flood, 2014)
+    std::uint64_t x = key += 0x9E3779B97F4A7C15U;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+    round = x ^ (x >> 31);
   }
   return result;
 }
