@@ -175,9 +175,12 @@ const std::string& Checkpoint::blob(const std::string& name) const {
 
 fs::path write_checkpoint(const fs::path& folder, const CheckpointState& state) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  const bool created = fs::create_directories(folder, error);
   if (error) {
     fail(folder, "create", error.message());
+  }
+  if (created) {
+    sync_folder(folder.parent_path());
   }
   check(state.manifest.step >= 0, "a checkpoint's step is not negative");
   const fs::path target = folder / fmt::format("{}{:08}", kPrefix, state.manifest.step);
