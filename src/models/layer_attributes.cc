@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -10,16 +11,14 @@
 namespace distbelief {
 namespace {
 
-/// What a message shows of a value: all of it, unless it is long.
 std::string shown(const AttributeValue& value) {
-  std::string text = fmt::format("{}", fmt::join(value.words, ", "));
-  for (char& c : text) {
-    c = static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  if (!value.is_list) {
+    return quoted(value.words[0]);
   }
-  if (text.size() > 60) {
-    text = text.substr(0, 57) + "...";
-  }
-  return value.is_list ? fmt::format("[{}]", text) : fmt::format("'{}'", text);
+  std::string items = quoted(fmt::format("{}", fmt::join(value.words, ", ")));
+  items.front() = '[';
+  items.back() = ']';
+  return items;
 }
 
 std::string integer_kind(std::int64_t least) {
@@ -29,6 +28,16 @@ std::string integer_kind(std::int64_t least) {
 }
 
 }  // namespace
+
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
+}
+
+std::string quoted(const std::string& text) {
+  return fmt::format("'{}{}'", one_line(text.substr(0, 60)), text.size() > 60 ? "..." : "");
+}
 
 std::string file_place(const std::string& file, int line) { return line > 0 ? fmt::format("{}:{}", file, line) : file; }
 
@@ -192,8 +201,9 @@ void LayerAttributes::expect_no_others(std::string_view type) const {
     if (!asked_.contains(key)) {
       const std::string keys = known.empty() ? "" : fmt::format("{}, ", fmt::join(known, ", "));
       known.insert(known.end(), {"name", "inputs"});
-      throw FileError(fmt::format("{}: key '{}' of layer '{}': {} has no such key, only {}name and inputs{}",
-                                  file_place(file_, value.line), key, layer_, type, keys, did_you_mean(key, known)));
+      throw FileError(fmt::format("{}: key {} of layer '{}': {} has no such key, only {}name and inputs{}",
+                                  file_place(file_, value.line), quoted(key), layer_, type, keys,
+                                  did_you_mean(key.substr(0, 60), known)));
     }
   }
 }

@@ -68,6 +68,10 @@ class LayerAttributes {
   std::set<std::string> asked_;
 };
 
+/// A text without line breaks and other control characters, for use in a message.
+std::string one_line(std::string text);
+/// The same for words of a user's file, in quotes, and not too long.
+std::string quoted(const std::string& text);
 /// "file:line", or "file" when the line is not known.
 std::string file_place(const std::string& file, int line);
 

@@ -23,14 +23,6 @@ constexpr std::size_t kMaxLayers = 10000;
 constexpr std::size_t kMaxNameLength = 100;
 constexpr std::size_t kMaxInputRank = 5;
 
-/// Text of a user's file for use in a message: short, and one line.
-std::string quoted(const std::string& text) {
-  std::string shown = text.substr(0, 60);
-  std::replace_if(
-      shown.begin(), shown.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  return fmt::format("'{}{}'", shown, text.size() > 60 ? "..." : "");
-}
-
 /// A layer before it is built.
 struct LayerEntry {
   int line = 0;
@@ -95,7 +87,7 @@ class ModelReader {
     } catch (const FileError&) {
       throw;
     } catch (const InputError& error) {
-      throw InputError(fmt::format("{}: {}", file_place(file_, line_number), error.what()));
+      throw InputError(fmt::format("{}: {}", file_place(file_, line_number), one_line(error.what())));
     }
   }
 
@@ -112,7 +104,7 @@ class ModelReader {
       return documents[0];
     } catch (const YAML::Exception& error) {
       const int at = error.mark.is_null() ? 0 : error.mark.line + 1;
-      throw FileError(fmt::format("{}: this is not YAML: {}", file_place(file_, at), error.msg));
+      throw FileError(fmt::format("{}: this is not YAML: {}", file_place(file_, at), one_line(error.msg)));
     }
   }
 

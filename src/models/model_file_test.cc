@@ -16,6 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 const SampleSpec kImages = {.input = {1, 28, 28}, .classes = 10};
@@ -172,6 +173,14 @@ TEST(ModelFile, RefusesWhatIsNoModel) {
   EXPECT_THAT(message_of("layers:\n  - {relu: {name: unused}}\n  - flatten: {inputs: input}\n  - dense: {units: 10}"),
               HasSubstr("nothing uses layer 'unused'"));
   EXPECT_THAT(message_of(std::string(2 << 20, '#')), HasSubstr("too many for a model file"));
+}
+
+TEST(ModelFile, SaysEverythingInOneLine) {
+  for (const char* text :
+       {"layers: [relu]\nloss: \"a\\nb\"", "layers: [\"a\\nb\"]", "\"a\\nb\": 1", "layers: [{relu: {\"a\\nb\": 1}}]",
+        "layers: [{dropout: {rate: \"a\\nb\"}}]", "layers: [{relu: {inputs: \"a\\nb\"}}]", "a: [\n%\n"}) {
+    EXPECT_THAT(message_of(text), AllOf(StartsWith("m.yaml:"), Not(HasSubstr("\n")))) << text;
+  }
 }
 
 TEST(ModelFile, RefusesSizesThatNoMachineHas) {
