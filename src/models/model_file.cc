@@ -1,7 +1,6 @@
 #include "models/model_file.h"
 
 #include <fmt/ranges.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <map>
@@ -14,11 +13,11 @@
 #include "graph/losses/loss_factory.h"
 #include "models/layer_factory.h"
 #include "models/network.h"
+#include "models/yaml_text.h"
 
 namespace distbelief {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxLayers = 10000;
 constexpr std::size_t kMaxNameLength = 100;
 constexpr std::size_t kMaxInputRank = 5;
@@ -38,7 +37,7 @@ class ModelReader {
   ModelReader(std::string file, const SampleSpec& data) : file_(std::move(file)), data_(data) {}
 
   Graph read(std::string_view text) {
-    const YAML::Node root = load(text);
+    const YAML::Node root = load_yaml(text, file_);
     const auto keys = entries(root, "a model file", "keys (name, input, layers, loss)");
     expect_known(keys, {"name", "input", "layers", "loss"}, "a model file");
     if (!keys.contains("layers")) {
@@ -64,7 +63,7 @@ class ModelReader {
       places[layer.name] = add(network, layer, places);
     }
     const auto loss = keys.find("loss");
-    return in_place(loss == keys.end() ? 0 : line(loss->second), [&] {
+    return in_place(loss == keys.end() ? 0 : yaml_line(loss->second), [&] {
       return std::move(network).finish(
           make_loss(loss == keys.end() ? usual_loss() : scalar(loss->second, "key 'loss'")));
     });
@@ -73,10 +72,8 @@ class ModelReader {
  private:
   using Entries = std::map<std::string, YAML::Node>;
 
-  static int line(const YAML::Node& node) { return node.Mark().is_null() ? 0 : node.Mark().line + 1; }
-
   [[noreturn]] void fail(const YAML::Node& node, const std::string& message) const {
-    throw FileError(fmt::format("{}: {}", file_place(file_, line(node)), message));
+    throw FileError(fmt::format("{}: {}", file_place(file_, yaml_line(node)), message));
   }
 
   /// Runs `action`; what it throws gets the place in the file before it.
@@ -88,23 +85,6 @@ class ModelReader {
       throw;
     } catch (const InputError& error) {
       throw InputError(fmt::format("{}: {}", file_place(file_, line_number), one_line(error.what())));
-    }
-  }
-
-  YAML::Node load(std::string_view text) const {
-    if (text.size() > kMaxFileBytes) {
-      throw FileError(
-          fmt::format("{}: {} bytes are too many for a model file (at most {})", file_, text.size(), kMaxFileBytes));
-    }
-    try {
-      const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-      if (documents.size() != 1) {
-        throw FileError(fmt::format("{}: expected one YAML document, got {}", file_, documents.size()));
-      }
-      return documents[0];
-    } catch (const YAML::Exception& error) {
-      const int at = error.mark.is_null() ? 0 : error.mark.line + 1;
-      throw FileError(fmt::format("{}: this is not YAML: {}", file_place(file_, at), one_line(error.msg)));
     }
   }
 
@@ -154,7 +134,7 @@ class ModelReader {
   }
 
   AttributeValue read_value(const YAML::Node& node, const std::string& what) const {
-    AttributeValue value{.words = {}, .is_list = node.IsSequence(), .line = line(node)};
+    AttributeValue value{.words = {}, .is_list = node.IsSequence(), .line = yaml_line(node)};
     if (node.IsSequence()) {
       for (const YAML::Node& item : node) {
         value.words.push_back(scalar(item, what));
@@ -173,7 +153,7 @@ class ModelReader {
     for (const auto& [key, value] : keys) {
       values[key] = read_value(value, fmt::format("key '{}' of the input", key));
     }
-    LayerAttributes attributes(file_, line(node), "input", std::move(values), {});
+    LayerAttributes attributes(file_, yaml_line(node), "input", std::move(values), {});
     const bool no_data = data_.input.rank() == 0;
     const std::string data_kind = data_.sparse ? "sparse" : data_.indices ? "indices" : "dense";
     const std::string kind = attributes.word("kind", {"dense", "sparse", "indices"}, no_data ? "dense" : data_kind);
@@ -224,7 +204,7 @@ class ModelReader {
 
   LayerEntry read_layer(const YAML::Node& node) const {
     LayerEntry layer;
-    layer.line = line(node);
+    layer.line = yaml_line(node);
     if (node.IsScalar()) {
       layer.type = node.Scalar();
       expect_type(node, layer.type);

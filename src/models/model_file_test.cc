@@ -161,6 +161,9 @@ TEST(ModelFile, SaysWhereShapesDoNotFit) {
 TEST(ModelFile, RefusesWhatIsNoModel) {
   EXPECT_THAT(message_of(""), StartsWith("m.yaml: expected one YAML document"));
   EXPECT_THAT(message_of("layers: [a"), StartsWith("m.yaml:1: this is not YAML: "));
+  EXPECT_THAT(message_of("layers: [relu]\n---\nlayers: [relu]"), HasSubstr("expected one YAML document, got more"));
+  EXPECT_THAT(message_of("layers: [relu]\n]"), StartsWith("m.yaml"));
+  EXPECT_THAT(message_of(", a\n- b"), StartsWith("m.yaml: expected one YAML document, got more"));
   EXPECT_THAT(message_of("42"), StartsWith("m.yaml:1: a model file: expected keys"));
   EXPECT_THAT(message_of("name: x"), HasSubstr("needs the key 'layers'"));
   EXPECT_THAT(message_of("layers: []"), HasSubstr("expected a list of layers"));
@@ -172,7 +175,7 @@ TEST(ModelFile, RefusesWhatIsNoModel) {
   EXPECT_THAT(message_of("layers: [{relu: {name: input}}]"), HasSubstr("choose another name"));
   EXPECT_THAT(message_of("layers:\n  - {relu: {name: unused}}\n  - flatten: {inputs: input}\n  - dense: {units: 10}"),
               HasSubstr("nothing uses layer 'unused'"));
-  EXPECT_THAT(message_of(std::string(2 << 20, '#')), HasSubstr("too many for a model file"));
+  EXPECT_THAT(message_of(std::string(2 << 20, '#')), HasSubstr("bytes are too many"));
 }
 
 TEST(ModelFile, SaysEverythingInOneLine) {
