@@ -33,12 +33,21 @@ class NodeCase {
       throw FileError(folder.string() + ": expected a model of one node");
     }
     node_ = model.graph().node(0);
-    inputs_ = tensors(model.graph().input(), node_.input(), "input_");
-    outputs_ = tensors(model.graph().output(), node_.output(), "output_");
+    std::map<std::string, NodeTensor> constants;
+    for (const onnx::TensorProto& constant : model.graph().initializer()) {
+      constants.emplace(constant.name(), decode_tensor(constant, folder / "model.onnx", constant.name()));
+    }
+    inputs_ = tensors(model.graph().input(), node_.input(), "input_", constants);
+    outputs_ = tensors(model.graph().output(), node_.output(), "output_", {});
   }
 
   /// By the name of its folder in the data of libonnx-testdata.
   static NodeCase named(const std::string& name) { return NodeCase(std::filesystem::path(ONNX_NODE_TESTS) / name); }
+
+  /// The same for the models that PyTorch exported; their parameters are constants of the model.
+  static NodeCase exported(const std::string& name) {
+    return NodeCase(std::filesystem::path(ONNX_NODE_TESTS).parent_path() / "pytorch-converted" / name);
+  }
 
   const std::string& op() const { return node_.op_type(); }
   /// In the order of the operator's definition.
@@ -91,6 +100,11 @@ class NodeCase {
   static NodeTensor load(const std::filesystem::path& path, const std::string& name) {
     onnx::TensorProto proto;
     parse(path, proto);
+    return decode_tensor(proto, path, name);
+  }
+
+  static NodeTensor decode_tensor(const onnx::TensorProto& proto, const std::filesystem::path& path,
+                                  const std::string& name) {
     NodeTensor tensor{name, Shape(std::vector<std::int64_t>(proto.dims().begin(), proto.dims().end())), {}};
     const std::string& raw = proto.raw_data();
     switch (proto.data_type()) {
@@ -118,16 +132,22 @@ class NodeCase {
     return tensor;
   }
 
-  /// The files are numbered as the graph lists its values, which need not be the node's order.
-  std::vector<NodeTensor> tensors(const auto& listed, const auto& used, const std::string& prefix) const {
+  /// The files are numbered as the graph lists its values, which need not be the node's order. Constants may be listed
+  /// too, but have no file.
+  std::vector<NodeTensor> tensors(const auto& listed, const auto& used, const std::string& prefix,
+                                  const std::map<std::string, NodeTensor>& constants) const {
     std::map<std::string, int> numbers;
-    for (int i = 0; i < listed.size(); ++i) {
-      numbers.emplace(listed[i].name(), i);
+    for (const auto& value : listed) {
+      if (!constants.contains(value.name())) {
+        numbers.emplace(value.name(), static_cast<int>(numbers.size()));
+      }
     }
     std::vector<NodeTensor> loaded;
     for (const std::string& name : used) {
       if (name.empty()) {
         loaded.emplace_back();
+      } else if (const auto constant = constants.find(name); constant != constants.end()) {
+        loaded.push_back(constant->second);
       } else {
         const std::string file = prefix + std::to_string(numbers.at(name)) + ".pb";
         loaded.push_back(load(folder_ / "test_data_set_0" / file, name));

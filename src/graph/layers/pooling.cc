@@ -113,6 +113,10 @@ ValueSpec Pooling::output(ValueSpecs inputs) const {
   if (window.padding.height >= window.kernel.height || window.padding.width >= window.kernel.width) {
     throw InputError(fmt::format("{}: padding must be smaller than the window", type()));
   }
+  if (window.dilation != Extent{1, 1}) {
+    throw InputError(
+        fmt::format("{} takes no dilation, got {}x{}", type(), window.dilation.height, window.dilation.width));
+  }
   return {{image[0], image[1], places.height, places.width}, ValueKind::dense};
 }
 
