@@ -29,6 +29,13 @@ function(distbelief_module name)
     endif()
     target_link_libraries(distbelief_${name} PUBLIC distbelief::${module})
   endforeach()
+  # The headers that cost the most to read are read once, by tensor, for all who stand above it.
+  if(name STREQUAL "tensor")
+    target_precompile_headers(distbelief_tensor PRIVATE <dnnl.hpp> <fmt/format.h> <algorithm> <filesystem> <functional>
+                              <map> <memory> <optional> <span> <string> <unordered_map> <vector>)
+  elseif(TARGET distbelief_tensor)
+    target_precompile_headers(distbelief_${name} REUSE_FROM distbelief_tensor)
+  endif()
   set_property(GLOBAL APPEND PROPERTY DISTBELIEF_MODULES distbelief_${name})
 
   if(DISTBELIEF_TESTS AND tests)

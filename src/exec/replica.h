@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "exec/program.h"
+#include "exec/thread_mode.h"
 #include "tensor/buffer.h"
 
 namespace distbelief {
-
-/// How a replica uses its threads: all of them inside each kernel, or each on its own part of the batch.
-enum class ThreadMode { kernels, lanes };
 
 struct ReplicaOptions {
   int threads = 1;

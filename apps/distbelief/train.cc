@@ -1,0 +1,131 @@
+#include <atomic>
+#include <csignal>
+#include <memory>
+
+#include "base/error.h"
+#include "commands.h"
+#include "metrics/format.h"
+#include "train/trainer.h"
+
+namespace distbelief {
+namespace {
+
+std::atomic<int> stop_signal = 0;  // what a signal handler may write
+
+extern "C" void remember_signal(int signal) { stop_signal = signal; }
+
+/// Shows a run on the terminal, or as plain lines where there is none.
+class ShowRun : public RunObserver {
+ public:
+  explicit ShowRun(const Terminal& terminal)
+      : progress_({.out = stdout, .terminal = terminal.is_terminal, .color = terminal.color}) {}
+
+  void started(const std::vector<std::string>& lines) override {
+    for (const std::string& line : lines) {
+      progress_.line(line);
+    }
+  }
+  void stepped(const ProgressState& state) override { progress_.update(state); }
+  void epoch_ended(const EpochReport& report) override {
+    std::string line = fmt::format("epoch {:>3}  loss {:.4f}", report.epoch, report.train_loss);
+    const auto part = [&](const char* name, const std::optional<double>& loss, const std::optional<double>& right) {
+      if (right) {
+        line += fmt::format("   {} {}", name, percent_text(*right));
+      } else if (loss) {
+        line += fmt::format("   {} loss {:.4f}", name, *loss);
+      }
+    };
+    part("validation", report.validation_loss, report.validation_accuracy);
+    part("test", report.test_loss, report.test_accuracy);
+    line +=
+        fmt::format("   {} samples/s{}", short_number(report.samples_per_second), report.best ? "   best so far" : "");
+    progress_.line(line);
+  }
+  void note(std::string_view text) override { progress_.line(text); }
+
+ private:
+  Progress progress_;
+};
+
+int show_summary(const RunSummary& summary) {
+  fmt::print("\n");
+  if (summary.status == "diverged") {
+    fmt::print(stderr, "distbelief: training diverged: {}; the last good checkpoint is kept in {}\n", summary.problem,
+               (summary.folder / "checkpoints").string());
+    return 3;
+  }
+  if (summary.last.test_accuracy) {
+    fmt::print("test accuracy   {}\n", percent_text(*summary.last.test_accuracy));
+  } else if (summary.last.test_loss) {
+    fmt::print("test loss       {:.4f}\n", *summary.last.test_loss);
+  }
+  fmt::print("training time   {}, {} samples/s\n", duration_text(summary.train_seconds),
+             short_number(summary.samples_per_second));
+  const SampleAudit& audit = summary.samples;
+  fmt::print("samples         {} leased, {} applied, {} dropped, {} lost, {} twice\n", grouped(audit.leased),
+             grouped(audit.applied), grouped(audit.dropped), grouped(audit.lost), grouped(audit.duplicated));
+  fmt::print("results         {}\n", summary.folder.string());
+  if (summary.status == "interrupted") {
+    fmt::print("\nstopped after step {}; go on with: distbelief train --resume {}\n", summary.steps,
+               summary.folder.string());
+    return 128 + stop_signal;
+  }
+  return 0;
+}
+
+struct TrainArguments {
+  std::string config_file;
+  std::string resume;
+  std::vector<std::string> sets;
+  GivenOptions given;
+};
+
+RunConfig resolve(const TrainArguments& arguments) {
+  RunConfig config = arguments.resume.empty() ? RunConfig{} : config_of_run(arguments.resume);
+  if (!arguments.config_file.empty()) {
+    apply_config_file(config, arguments.config_file);
+  }
+  for (const std::string& set : arguments.sets) {
+    const std::size_t equals = set.find('=');
+    if (equals == std::string::npos) {
+      throw InputError(fmt::format("--set {}: expected KEY=VALUE", set));
+    }
+    set_option(config, set.substr(0, equals), set.substr(equals + 1), "--set " + set);
+  }
+  for (const auto& [key, value] : arguments.given) {
+    set_option(config, key, value, "--" + key + " " + value);
+  }
+  return config;
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code) {
+  CLI::App* command = app.add_subcommand("train", "Train a model");
+  const auto arguments = std::make_shared<TrainArguments>();  // shared with the callback, which outlives this function
+  command->add_option("run.yaml", arguments->config_file, "a file of keys and values; each option below is a key")
+      ->type_name("FILE");
+  command->add_option("--set", arguments->sets, "set any key")->type_name("KEY=VALUE")->allow_extra_args(false);
+  command->add_option("--resume", arguments->resume, "go on with the run in this folder, bit for bit")
+      ->type_name("DIR");
+  add_run_options(*command, arguments->given);
+  command->footer(
+      "Examples:\n"
+      "  distbelief train                                      lenet on Fashion-MNIST\n"
+      "  distbelief train --model mlp --epochs 10 --lr 0.1 --schedule cosine\n"
+      "  distbelief train --model resnet18 --data photos/ --image-size 96 --flip --validation 0.1\n"
+      "  distbelief train --model net.yaml --data table.csv --optimizer adam --lr 0.001\n"
+      "  distbelief train runs/a/run.yaml --set seed=2 --out runs/b");
+  command->callback([arguments, &terminal, &exit_code] {
+    ShowRun show(terminal);
+    RunConfig config = resolve(*arguments);
+    Trainer trainer = arguments->resume.empty() ? Trainer(std::move(config), show)
+                                                : Trainer::resume(arguments->resume, std::move(config), show);
+    std::signal(SIGINT, remember_signal);
+    std::signal(SIGTERM, remember_signal);
+    const RunSummary summary = trainer.run([] { return stop_signal != 0; });
+    exit_code = show_summary(summary);
+  });
+}
+
+}  // namespace distbelief

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "data/dataset.h"
+#include "exec/replica.h"
+
+namespace distbelief {
+
+/// Loss and accuracy of the replica's present values over a whole data set, in inference mode.
+LossSums evaluate(Replica& replica, const Dataset& data, std::int64_t batch);
+
+inline double mean_loss(const LossSums& sums) {
+  return sums.rows == 0 ? 0 : sums.loss / static_cast<double>(sums.rows);
+}
+inline double accuracy(const LossSums& sums) {
+  return sums.rows == 0 ? 0 : static_cast<double>(sums.correct) / static_cast<double>(sums.rows);
+}
+
+}  // namespace distbelief

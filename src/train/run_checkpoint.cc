@@ -1,0 +1,141 @@
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "tensor/vector_ops.h"
+#include "train/state_arrays.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kLedgerBlob = "ledger.bin";
+
+json sums_json(const LossSums& sums) { return {{"loss", sums.loss}, {"correct", sums.correct}, {"rows", sums.rows}}; }
+
+LossSums sums_from(const json& value) { return {value.at("loss"), value.at("correct"), value.at("rows")}; }
+
+json optional_json(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+
+std::optional<double> optional_from(const json& value) {
+  return value.is_null() ? std::nullopt : std::optional<double>(value.get<double>());
+}
+
+json report_json(const EpochReport& report) {
+  return {{"epoch", report.epoch},
+          {"train_loss", report.train_loss},
+          {"train_accuracy", report.train_accuracy},
+          {"validation_loss", optional_json(report.validation_loss)},
+          {"validation_accuracy", optional_json(report.validation_accuracy)},
+          {"test_loss", optional_json(report.test_loss)},
+          {"test_accuracy", optional_json(report.test_accuracy)},
+          {"samples_per_second", report.samples_per_second},
+          {"best", report.best}};
+}
+
+EpochReport report_from(const json& value) {
+  EpochReport report;
+  report.epoch = value.at("epoch");
+  report.train_loss = value.at("train_loss");
+  report.train_accuracy = value.at("train_accuracy");
+  report.validation_loss = optional_from(value.at("validation_loss"));
+  report.validation_accuracy = optional_from(value.at("validation_accuracy"));
+  report.test_loss = optional_from(value.at("test_loss"));
+  report.test_accuracy = optional_from(value.at("test_accuracy"));
+  report.samples_per_second = value.at("samples_per_second");
+  report.best = value.at("best");
+  return report;
+}
+
+std::string digest_text(const ParameterTable& table) { return fmt::format("{:016x}", table.digest()); }
+
+}  // namespace
+
+std::string state_text(const TrainingState& state, const std::map<std::string, std::vector<std::uint64_t>>& numbers) {
+  return json{{"numbers", numbers},
+              {"epoch_sums", sums_json(state.epoch_sums)},
+              {"logged_sums", sums_json(state.logged_sums)},
+              {"train_seconds", state.train_seconds},
+              {"best_score", state.best_score},
+              {"best_step", state.best_step},
+              {"epochs_since_best", state.epochs_since_best},
+              {"last", report_json(state.last)}}
+      .dump();
+}
+
+void parse_state(const std::string& text, const std::string& file, TrainingState& state,
+                 std::map<std::string, std::vector<std::uint64_t>>& numbers) {
+  try {
+    const json root = json::parse(text);
+    numbers = root.at("numbers").get<std::map<std::string, std::vector<std::uint64_t>>>();
+    state.epoch_sums = sums_from(root.at("epoch_sums"));
+    state.logged_sums = sums_from(root.at("logged_sums"));
+    state.train_seconds = root.at("train_seconds");
+    state.best_score = root.at("best_score");
+    state.best_step = root.at("best_step");
+    state.epochs_since_best = root.at("epochs_since_best");
+    state.last = report_from(root.at("last"));
+  } catch (const json::exception& error) {
+    throw FileError(fmt::format("{}: the state of the run is damaged: {}", file, error.what()));
+  }
+}
+
+void Trainer::Run::write_checkpoint(std::optional<double> score) {
+  if (!all_finite(replica->values().data(), table.size())) {
+    observer.note("the parameters are not finite: no checkpoint is written, the one before stays");
+    return;
+  }
+  StateSaver saver(table);
+  strategy->visit_state(saver);
+  const SampleAudit audit = ledger.total();
+
+  CheckpointState saved;
+  saved.manifest.step = state.step;
+  saved.manifest.epoch = static_cast<std::int64_t>(state.epoch);
+  saved.manifest.position = static_cast<std::int64_t>(state.position);
+  saved.manifest.seed = config.seed;
+  saved.manifest.model_digest = digest_text(table);
+  saved.manifest.score = score;
+  saved.manifest.samples = {{"leased", audit.leased},
+                            {"applied", audit.applied},
+                            {"dropped", audit.dropped},
+                            {"lost", audit.lost},
+                            {"duplicated", audit.duplicated}};
+  saved.manifest.extra = state_text(state, saver.all_numbers());
+  saved.values = named_arrays(table, replica->values());
+  saved.state = saver.arrays();
+  saved.blobs[kLedgerBlob] = ledger.save();
+  distbelief::write_checkpoint(folder->checkpoints(), saved);
+  prune_checkpoints(folder->checkpoints(), static_cast<std::size_t>(config.keep_checkpoints), 1);
+  checkpointed_step = state.step;
+}
+
+bool Trainer::Run::restore() {
+  remove_partial_checkpoints(folder->checkpoints());
+  LatestCheckpoint latest = latest_checkpoint(folder->checkpoints());
+  for (const auto& skipped : latest.skipped) {
+    observer.note(fmt::format("{} cannot be used: {}", skipped.path.string(), skipped.reason));
+  }
+  if (!latest.checkpoint) {
+    return false;
+  }
+  const Checkpoint& checkpoint = *latest.checkpoint;
+  const CheckpointManifest& manifest = checkpoint.manifest();
+  const std::string where = checkpoint.path().string();
+  if (manifest.model_digest != digest_text(table)) {
+    throw InputError(fmt::format("{}: written for a model with other parameters than {}", where, graph.name()));
+  }
+  read_named_arrays(table, checkpoint.values(), "", replica->values());
+  std::map<std::string, std::vector<std::uint64_t>> numbers;
+  parse_state(manifest.extra, where, state, numbers);
+  StateLoader loader(table, checkpoint.state(), numbers);
+  strategy->visit_state(loader);
+  ledger.restore(checkpoint.blob(kLedgerBlob), where);
+  state.step = manifest.step;
+  state.epoch = static_cast<std::uint64_t>(manifest.epoch);
+  state.position = static_cast<std::uint64_t>(manifest.position);
+  checkpointed_step = state.step;
+  return true;
+}
+
+}  // namespace distbelief

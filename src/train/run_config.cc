@@ -1,0 +1,300 @@
+#include "train/run_config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/nearest_name.h"
+
+namespace distbelief {
+namespace {
+
+// --- values as text
+// ---------------------------------------------------------------------------------------------------
+
+template <typename Number>
+Number parse_number(const std::string& text, const char* what) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  bool sound = error == std::errc() && stop == end;
+  if constexpr (std::is_floating_point_v<Number>) {
+    sound = sound && std::isfinite(value);
+  }
+  if (!sound) {
+    throw InputError(fmt::format("expected {}, got '{}'", what, text));
+  }
+  return value;
+}
+
+bool parse_bool(const std::string& text) {
+  if (text == "true" || text == "yes" || text == "on" || text == "1") {
+    return true;
+  }
+  if (text == "false" || text == "no" || text == "off" || text == "0") {
+    return false;
+  }
+  throw InputError(fmt::format("expected true or false, got '{}'", text));
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    std::string part = text.substr(begin, comma - begin);
+    part.erase(0, part.find_first_not_of(' '));
+    part.erase(part.find_last_not_of(' ') + 1);
+    if (!part.empty()) {
+      parts.push_back(part);
+    }
+    begin = comma + 1;
+  }
+  return parts;
+}
+
+/// The shortest text that reads back to the same number.
+std::string number_text(double value) { return fmt::format("{}", value); }
+
+// --- the table
+// --------------------------------------------------------------------------------------------------------
+
+/// Limits of a number, as the error says them.
+struct Limits {
+  double least;
+  double most;
+  const char* text;
+};
+constexpr Limits kAny{-1e300, 1e300, "a number"};
+constexpr Limits kPositive{1e-300, 1e300, "a number above 0"};
+constexpr Limits kNotNegative{0, 1e300, "a number of 0 or more"};
+constexpr Limits kFraction{0, 0.999999, "a fraction of 0 or more and less than 1"};
+constexpr Limits kCount{1, 1e15, "a whole number of 1 or more"};
+constexpr Limits kCountOrZero{0, 1e15, "a whole number of 0 or more"};
+constexpr Limits kThreads{0, 4096, "a whole number from 0 to 4096"};
+constexpr Limits kWhole{-1, 4096, "a whole number from -1 to 4096"};
+
+class Table {
+ public:
+  void group(std::string name) { group_ = std::move(name); }
+
+  RunOption& add(std::string key, std::string value, std::string help) {
+    options_.push_back({std::move(key), std::move(value), std::move(help), group_, {}, {}, {}});
+    return options_.back();
+  }
+  void text(std::string key, std::string RunConfig::*member, std::string value, std::string help,
+            std::vector<std::string> choices = {}) {
+    RunOption& option = add(std::move(key), std::move(value), std::move(help));
+    option.choices = choices;
+    option.get = [member](const RunConfig& config) { return config.*member; };
+    option.set = [member, choices](RunConfig& config, const std::string& text) {
+      if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
+        throw InputError(fmt::format("expected {}, got '{}'", fmt::join(choices, " or "), text));
+      }
+      config.*member = text;
+    };
+  }
+  template <typename Number>
+  void number(std::string key, Number RunConfig::*member, const Limits& limits, std::string value, std::string help) {
+    RunOption& option = add(std::move(key), std::move(value), std::move(help));
+    option.get = [member](const RunConfig& config) {
+      if constexpr (std::is_floating_point_v<Number>) {
+        return number_text(config.*member);
+      } else {
+        return std::to_string(config.*member);
+      }
+    };
+    option.set = [member, limits](RunConfig& config, const std::string& text) {
+      const Number parsed = parse_number<Number>(text, limits.text);
+      if (static_cast<double>(parsed) < limits.least || static_cast<double>(parsed) > limits.most) {
+        throw InputError(fmt::format("expected {}, got '{}'", limits.text, text));
+      }
+      config.*member = parsed;
+    };
+  }
+  void flag(std::string key, bool RunConfig::*member, std::string help) {
+    RunOption& option = add(std::move(key), "", std::move(help));
+    option.get = [member](const RunConfig& config) { return config.*member ? "true" : "false"; };
+    option.set = [member](RunConfig& config, const std::string& text) { config.*member = parse_bool(text); };
+  }
+  std::vector<RunOption> take() { return std::move(options_); }
+
+ private:
+  std::string group_;
+  std::vector<RunOption> options_;
+};
+
+std::vector<RunOption> make_options() {
+  Table table;
+  table.group("Model and data");
+  table.text("model", &RunConfig::model, "NAME|FILE",
+             "a model that 'distbelief models' lists, or a model file in YAML");
+  {
+    RunOption& option =
+        table.add("model-options", "K=V,...", "sizes of the model, where it has any: see 'distbelief models'");
+    option.get = [](const RunConfig& config) {
+      std::vector<std::string> parts;
+      for (const auto& [key, value] : config.model_options) {
+        parts.push_back(key + "=" + value);
+      }
+      return fmt::format("{}", fmt::join(parts, ","));
+    };
+    option.set = [](RunConfig& config, const std::string& text) {
+      config.model_options.clear();
+      for (const std::string& part : split_list(text)) {
+        const std::size_t equals = part.find('=');
+        if (equals == std::string::npos || equals == 0) {
+          throw InputError(fmt::format("expected KEY=VALUE, got '{}'", part));
+        }
+        config.model_options[part.substr(0, equals)] = part.substr(equals + 1);
+      }
+    };
+  }
+  table.text("data", &RunConfig::data, "NAME|FILE|DIR", "a data set that 'distbelief data' lists, a file or a folder");
+  table.text("test-data", &RunConfig::test_data, "FILE|DIR", "the test part, when --data has none of its own");
+  table.text("data-dir", &RunConfig::data_dir, "DIR", "where data sets that are not part of the system are looked for");
+  table.text("label-column", &RunConfig::label_column, "NAME", "CSV: the column that holds the class or target");
+  table.number("image-size", &RunConfig::image_size, kCountOrZero, "PIXELS",
+               "image folders: resize to this many pixels a side");
+  table.number("features", &RunConfig::features, kCountOrZero, "N", "LIBSVM: number of columns; 0 counts them");
+  table.text("normalize", &RunConfig::normalize, "HOW", "auto: each channel to mean 0 and deviation 1; none: as it is",
+             {"auto", "none"});
+  table.number("crop-padding", &RunConfig::crop_padding, kCountOrZero, "PIXELS",
+               "augment: random shifts by up to this many pixels");
+  table.flag("flip", &RunConfig::flip, "augment: random mirror images");
+  table.number("validation", &RunConfig::validation, kFraction, "FRACTION",
+               "set this part of the training data aside and keep the model that does best on it");
+
+  table.group("Length");
+  table.number("epochs", &RunConfig::epochs, kCount, "N", "passes over the training data");
+  table.number("batch", &RunConfig::batch, kCount, "N", "samples an update");
+  table.number("seed", &RunConfig::seed, kCountOrZero, "N",
+               "decides initial weights, order of samples, dropout, augmentation");
+  table.number("early-stop", &RunConfig::early_stop, kCountOrZero, "EPOCHS",
+               "stop when validation has not improved for so many epochs; 0: never");
+
+  table.group("Update rule");
+  table.text("optimizer", &RunConfig::optimizer, "RULE", "sgd, momentum, nesterov, adagrad, rmsprop, adam or adamw");
+  table.number("lr", &RunConfig::lr, kPositive, "RATE", "learning rate");
+  table.number("momentum", &RunConfig::momentum, kAny, "M",
+               "sgd, momentum, nesterov, rmsprop: part of the last step that goes on; -1: the rule's own");
+  table.flag("nesterov", &RunConfig::nesterov, "sgd, momentum: look ahead");
+  table.number("beta1", &RunConfig::beta1, kFraction, "B", "adam, adamw: memory of the mean");
+  table.number("beta2", &RunConfig::beta2, kFraction, "B", "adam, adamw: memory of the squares");
+  table.number("rho", &RunConfig::rho, kFraction, "R", "rmsprop: memory of the squares");
+  table.number("epsilon", &RunConfig::epsilon, kAny, "E",
+               "adagrad, rmsprop, adam, adamw: keeps divisions sane; -1: the rule's own");
+  table.number("weight-decay", &RunConfig::weight_decay, kNotNegative, "D",
+               "pulls weights (not biases and scales) towards 0");
+  table.number("clip-norm", &RunConfig::clip_norm, kNotNegative, "L", "shrinks a gradient longer than this; 0: never");
+  table.number("clip-value", &RunConfig::clip_value, kNotNegative, "V",
+               "limits each element of the gradient; 0: never");
+  table.text("schedule", &RunConfig::schedule, "NAME", "how the rate goes: constant, step or cosine",
+             {"constant", "step", "cosine"});
+  table.number("warmup-epochs", &RunConfig::warmup_epochs, kNotNegative, "N",
+               "the rate rises evenly over so many epochs first");
+  table.number("step-every", &RunConfig::step_every, kNotNegative, "EPOCHS",
+               "schedule step: multiply by gamma this often");
+  {
+    RunOption& option = table.add("milestones", "E,...", "schedule step: multiply by gamma at these epochs");
+    option.get = [](const RunConfig& config) { return fmt::format("{}", fmt::join(config.milestones, ",")); };
+    option.set = [](RunConfig& config, const std::string& text) {
+      config.milestones.clear();
+      for (const std::string& part : split_list(text)) {
+        config.milestones.push_back(parse_number<double>(part, "numbers separated by commas"));
+      }
+    };
+  }
+  table.number("gamma", &RunConfig::gamma, kPositive, "G", "schedule step: the factor");
+  table.number("lr-floor", &RunConfig::lr_floor, kNotNegative, "RATE", "schedule cosine: the rate at the end");
+
+  table.group("Who computes");
+  table.text("algorithm", &RunConfig::algorithm, "NAME", "local: one process", {"local"});
+  table.number("threads", &RunConfig::threads, kThreads, "N", "compute threads; 0: all cores this process may use");
+  table.text(
+      "thread-mode", &RunConfig::thread_mode, "MODE",
+      "kernels: all threads inside each kernel; lanes: each on its part of the batch; auto: what measured faster",
+      {"auto", "kernels", "lanes"});
+  table.number("loader-threads", &RunConfig::loader_threads, kWhole, "N",
+               "threads that read data ahead; -1: as the data needs");
+
+  table.group("Beginning and results");
+  table.text("init", &RunConfig::init, "FILE",
+             "begin with the weights of a model or run; layers that changed begin anew");
+  {
+    RunOption& option = table.add("freeze", "PATTERN,...", "parameters that stay as they are, such as 'conv*'");
+    option.get = [](const RunConfig& config) { return fmt::format("{}", fmt::join(config.freeze, ",")); };
+    option.set = [](RunConfig& config, const std::string& text) { config.freeze = split_list(text); };
+  }
+  table.text("out", &RunConfig::out, "DIR", "folder for all results; default runs/MODEL-DATA-N");
+  table.number("checkpoint-every", &RunConfig::checkpoint_every, kCountOrZero, "STEPS", "0: at the end of each epoch");
+  table.number("keep-checkpoints", &RunConfig::keep_checkpoints, kCount, "N",
+               "the newest so many stay; the best one always does");
+  table.number("log-every", &RunConfig::log_every, kCount, "STEPS", "how often metrics are written");
+  return table.take();
+}
+
+}  // namespace
+
+const std::vector<RunOption>& run_options() {
+  static const std::vector<RunOption> options = make_options();  // a constant table, made once
+  return options;
+}
+
+void set_option(RunConfig& config, std::string_view key, const std::string& value, std::string_view where) {
+  for (const RunOption& option : run_options()) {
+    if (option.key == key) {
+      try {
+        option.set(config, value);
+      } catch (const InputError& error) {
+        throw InputError(fmt::format("{}: key '{}': {}", where, key, error.what()));
+      }
+      return;
+    }
+  }
+  std::vector<std::string_view> names;
+  for (const RunOption& option : run_options()) {
+    names.push_back(option.key);
+  }
+  throw InputError(fmt::format("{}: there is no key '{}'{}", where, key, did_you_mean(key, names)));
+}
+
+std::string config_text(const RunConfig& config) {
+  std::string text;
+  std::string group;
+  for (const RunOption& option : run_options()) {
+    if (option.group != group) {
+      group = option.group;
+      text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", group);
+    }
+    std::string value = option.get(config);
+    std::string quoted = "\"";
+    for (const char c : value) {
+      if (c == '"' || c == '\\') {
+        quoted += '\\';
+      }
+      quoted += c;
+    }
+    quoted += '"';
+    const bool plain = !value.empty() && value.find_first_not_of(
+                                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                             "0123456789._/+-") == std::string::npos;
+    text += fmt::format("{}: {}\n", option.key, plain ? value : quoted);
+  }
+  return text;
+}
+
+void check_config(const RunConfig& config) {
+  if (config.early_stop > 0 && config.validation <= 0) {
+    throw InputError("--early-stop needs --validation: it watches data that is not trained on");
+  }
+  if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
+    throw InputError("--schedule step needs --step-every or --milestones");
+  }
+}
+
+}  // namespace distbelief

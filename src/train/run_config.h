@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace distbelief {
+
+/// Everything that decides what a run does. Each member is an option of the command line and a key of run.yaml, under
+/// the name that run_options() gives it; docs/options.md lists them.
+struct RunConfig {
+  // what is trained, on what
+  std::string model = "lenet";
+  std::map<std::string, std::string> model_options;
+  std::string data = "fashion-mnist";
+  std::string test_data;
+  std::string data_dir;
+  std::string label_column;
+  std::int64_t image_size = 0;
+  std::int64_t features = 0;
+  std::string normalize = "auto";
+  std::int64_t crop_padding = 0;
+  bool flip = false;
+  double validation = 0;
+  // how long and in which steps
+  std::int64_t epochs = 5;
+  std::int64_t batch = 128;
+  std::uint64_t seed = 1;
+  std::int64_t early_stop = 0;
+  // the update
+  std::string optimizer = "sgd";
+  double lr = 0.05;
+  double momentum = -1;  ///< below 0: as the rule has it
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double rho = 0.99;
+  double epsilon = -1;  ///< below 0: as the rule has it
+  double weight_decay = 0;
+  double clip_norm = 0;
+  double clip_value = 0;
+  std::string schedule = "constant";
+  double warmup_epochs = 0;
+  double step_every = 0;
+  std::vector<double> milestones;
+  double gamma = 0.1;
+  double lr_floor = 0;
+  // who computes
+  std::string algorithm = "local";
+  std::int64_t threads = 0;  ///< 0: all cores this process may use
+  std::string thread_mode = "auto";
+  std::int64_t loader_threads = -1;  ///< below 0: as the data needs
+  // where it begins and what is kept
+  std::string init;
+  std::vector<std::string> freeze;
+  std::string out;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t keep_checkpoints = 3;
+  std::int64_t log_every = 50;
+};
+
+/// One option of a run. Values travel as text, so that the command line, run.yaml and --set share all checks.
+struct RunOption {
+  std::string key;
+  std::string value;  ///< what the help calls the value; empty for a switch
+  std::string help;
+  std::string group;
+  std::vector<std::string> choices;
+  std::function<std::string(const RunConfig&)> get;
+  /// Throws InputError that says what was expected and what came; the caller adds where it came from.
+  std::function<void(RunConfig&, const std::string&)> set;
+};
+
+/// All options, in the order in which people read about them.
+const std::vector<RunOption>& run_options();
+
+/// Sets one key. Throws InputError beginning with `where` ("run.yaml:3", "--lr"), naming the key; for a key that does
+/// not exist, the nearest that does.
+void set_option(RunConfig& config, std::string_view key, const std::string& value, std::string_view where);
+
+/// Applies a YAML file of keys and values on top of `config`. Errors name file, line and key.
+void apply_config_file(RunConfig& config, const std::filesystem::path& file);
+/// The same from text; `name` stands for the file in errors.
+void apply_config_text(RunConfig& config, const std::string& text, const std::string& name);
+
+/// The whole configuration as YAML that apply_config_text() reads back to an equal one.
+std::string config_text(const RunConfig& config);
+
+/// Throws InputError for combinations that make no sense.
+void check_config(const RunConfig& config);
+
+}  // namespace distbelief

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "train/run_config.h"
+
+namespace distbelief {
+
+/// The folder that a run writes; see docs/run-folder.md.
+class RunFolder {
+ public:
+  /// A new folder: `config.out`, or the first free runs/MODEL-DATA-N. Throws InputError when there is a run in it
+  /// already or it cannot be made. Nothing is overwritten.
+  static RunFolder create(const RunConfig& config, const std::string& data_name);
+  /// A folder that holds a run. Throws InputError when it does not.
+  static RunFolder open(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path config() const { return path_ / "run.yaml"; }
+  std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  std::filesystem::path model() const { return path_ / "model.safetensors"; }
+  std::filesystem::path summary() const { return path_ / "summary.json"; }
+  std::filesystem::path report() const { return path_ / "report.html"; }
+
+ private:
+  explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+}  // namespace distbelief

@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "metrics/machine.h"
+#include "metrics/report.h"
+#include "models/model_text.h"
+#include "train/state_arrays.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json number_or_null(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+/// The rows that a history's curves need; an epoch's own loss is drawn with the others' training loss.
+ReportData report_data(const RunSummary& summary, const RunConfig& config, const Graph& graph,
+                       std::vector<MetricsRow> history) {
+  ReportData report;
+  report.model = summary.model;
+  report.data = summary.data;
+  report.algorithm = config.algorithm;
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char text[64];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local);
+  report.finished = text;
+  report.epochs = summary.epochs;
+  report.threads = summary.threads;
+  report.test_accuracy = summary.last.test_accuracy;
+  report.test_loss = summary.last.test_loss;
+  if (summary.epochs > 0) {
+    report.train_loss = summary.last.train_loss;
+  }
+  report.train_seconds = summary.train_seconds;
+  report.samples_per_second = summary.samples_per_second;
+  report.parameters = static_cast<std::uint64_t>(summary.parameters);
+  report.peak_memory_bytes = peak_memory_bytes();
+  report.samples = summary.samples;
+  report.history = std::move(history);
+  for (const RunOption& option : run_options()) {
+    report.configuration.emplace_back(option.key, option.get(config));
+  }
+  for (const LayerRow& row : summarize(graph).rows) {
+    report.layers.push_back({row.name, row.type, row.output.text(), static_cast<std::uint64_t>(row.parameters),
+                             static_cast<double>(row.flops)});
+  }
+  report.machine = this_machine();
+  return report;
+}
+
+}  // namespace
+
+std::string summary_text(const RunSummary& summary, const RunConfig& config) {
+  ordered_json root;
+  root["status"] = summary.status;
+  root["algorithm"] = config.algorithm;
+  root["model"] = summary.model;
+  root["data"] = summary.data;
+  root["seed"] = config.seed;
+  root["epochs"] = summary.epochs;
+  root["steps"] = summary.steps;
+  root["batch"] = config.batch;
+  root["optimizer"] = config.optimizer;
+  root["workers"] = 1;
+  root["servers"] = 0;
+  root["threads"] = summary.threads;
+  root["thread_mode"] = summary.thread_mode;
+  root["train_loss"] = summary.epochs > 0 ? ordered_json(summary.last.train_loss) : ordered_json(nullptr);
+  if (summary.last.validation_loss) {
+    root["validation_loss"] = *summary.last.validation_loss;
+    root["validation_accuracy"] = number_or_null(summary.last.validation_accuracy);
+  }
+  root["test_loss"] = number_or_null(summary.last.test_loss);
+  root["test_accuracy"] = number_or_null(summary.last.test_accuracy);
+  root["train_seconds"] = summary.train_seconds;
+  root["samples_per_second"] = summary.samples_per_second;
+  root["loader_wait_seconds"] = summary.loader_wait_seconds;
+  root["parameters"] = summary.parameters;
+  root["model_step"] = summary.model_step;
+  root["peak_memory_bytes"] = peak_memory_bytes();
+  const SampleAudit& audit = summary.samples;
+  root["samples"] = {{"leased", audit.leased},
+                     {"applied", audit.applied},
+                     {"dropped", audit.dropped},
+                     {"lost", audit.lost},
+                     {"duplicated", audit.duplicated}};
+  if (!summary.problem.empty()) {
+    root["problem"] = summary.problem;
+  }
+  return root.dump(2) + "\n";
+}
+
+void Trainer::Run::write_results(RunSummary& summary) {
+  summary.model = graph.name();
+  summary.data = data.name;
+  summary.parameters = table.parameter_count();
+  summary.threads = static_cast<int>(config.threads);
+  summary.thread_mode = config.thread_mode;
+  summary.steps = state.step;
+  summary.epochs = static_cast<std::int64_t>(state.epoch);
+  summary.last = state.last;
+  summary.train_seconds = state.train_seconds;
+  summary.samples = ledger.total();
+  summary.folder = folder->path();
+  summary.has_classes = data.train->spec().classes > 0;
+  summary.model_step = state.step;
+
+  const bool diverged = summary.status == "diverged";
+  if (!diverged && checkpointed_step != state.step) {
+    write_checkpoint(std::nullopt);
+  }
+  if (summary.status == "finished" || summary.status == "stopped early") {
+    Buffer best;
+    std::span<const float> values = replica->values();
+    if (state.best_step >= 0 && state.best_step != state.step) {
+      // Validation was asked for: the model that people take away is the one that did best on it.
+      const Checkpoint kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", state.best_step));
+      best = float_buffer(table.size());
+      read_named_arrays(table, kept.values(), "", best.as<float>());
+      values = best.as<float>();
+      summary.model_step = state.best_step;
+    }
+    write_model(folder->model(), card, table, values);
+  }
+  write_file_atomically(folder->summary(), summary_text(summary, config));
+  write_report(folder->report(), report_data(summary, config, graph, read_metrics(folder->metrics())));
+}
+
+}  // namespace distbelief

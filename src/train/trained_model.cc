@@ -1,0 +1,114 @@
+#include "train/trained_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+#include "models/model_file.h"
+#include "plan/parameter_layout.h"
+#include "train/state_arrays.h"
+
+namespace distbelief {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kCardKey = "distbelief.model";
+
+}  // namespace
+
+std::string card_text(const ModelCard& card) {
+  const SampleSpec& spec = card.model.data;
+  return json{{"model", card.model.source},
+              {"model_options", card.model.options},
+              {"model_text", card.model_text},
+              {"data", card.data},
+              {"input",
+               {{"shape", spec.input.dims()},
+                {"sparse", spec.sparse},
+                {"indices", spec.indices},
+                {"classes", spec.classes},
+                {"targets", spec.targets}}},
+              {"normalization", {{"mean", card.normalization.mean}, {"deviation", card.normalization.deviation}}},
+              {"class_names", card.class_names}}
+      .dump();
+}
+
+ModelCard parse_card(const std::string& text, const std::string& file) {
+  try {
+    const json root = json::parse(text);
+    ModelCard card;
+    card.model.source = root.at("model");
+    card.model.options = root.at("model_options").get<std::map<std::string, std::string>>();
+    card.model_text = root.at("model_text");
+    card.data = root.at("data");
+    const json& input = root.at("input");
+    card.model.data = {.input = Shape(input.at("shape").get<std::vector<std::int64_t>>()),
+                       .sparse = input.at("sparse"),
+                       .indices = input.at("indices"),
+                       .classes = input.at("classes"),
+                       .targets = input.at("targets")};
+    card.normalization.mean = root.at("normalization").at("mean").get<std::vector<float>>();
+    card.normalization.deviation = root.at("normalization").at("deviation").get<std::vector<float>>();
+    card.class_names = root.at("class_names").get<std::vector<std::string>>();
+    return card;
+  } catch (const json::exception& error) {
+    throw FileError(fmt::format("{}: the description of the model is damaged: {}", file, error.what()));
+  }
+}
+
+Graph graph_of(const ModelCard& card) { return make_model(card.model); }
+
+void write_model(const std::filesystem::path& path, const ModelCard& card, const ParameterTable& table,
+                 std::span<const float> values) {
+  write_safetensors(path, named_arrays(table, values), {{kCardKey, card_text(card)}});
+}
+
+std::filesystem::path model_file_of(const std::filesystem::path& path) {
+  if (!std::filesystem::is_directory(path)) {
+    return path;
+  }
+  const std::filesystem::path file = path / "model.safetensors";
+  if (!std::filesystem::exists(file)) {
+    throw FileError(fmt::format("{}: no model.safetensors in this folder; it appears when a run ends", path.string()));
+  }
+  return file;
+}
+
+TrainedModel read_model(const std::filesystem::path& path) {
+  const std::filesystem::path file = model_file_of(path);
+  const SafetensorsFile opened(file);
+  const auto& metadata = opened.view().metadata();
+  const auto card = metadata.find(kCardKey);
+  if (card == metadata.end()) {
+    throw FileError(
+        fmt::format("{}: safetensors, but not written by distbelief train: no '{}'", file.string(), kCardKey));
+  }
+  ModelCard parsed = parse_card(card->second, file.string());
+  Graph graph = graph_of(parsed);
+  auto table = std::make_unique<ParameterTable>(layout_parameters(graph));
+  Buffer values = float_buffer(table->size());
+  read_named_arrays(*table, opened.view(), "", values.as<float>());
+  return {std::move(parsed), std::move(graph), std::move(table), std::move(values)};
+}
+
+InitReport init_from(const std::filesystem::path& path, const ParameterTable& table, std::span<float> values) {
+  const SafetensorsFile opened(model_file_of(path));
+  InitReport report;
+  for (const ParameterEntry& entry : table.entries()) {
+    const TensorEntry* tensor = opened.view().find(entry.name);
+    if (tensor == nullptr || tensor->shape != entry.shape) {
+      report.anew.push_back(entry.name);
+      continue;
+    }
+    opened.view().read(*tensor, values.subspan(static_cast<std::size_t>(entry.range.begin),
+                                               static_cast<std::size_t>(entry.range.size())));
+    report.kept.push_back(entry.name);
+  }
+  if (report.kept.empty()) {
+    throw FileError(fmt::format("{}: none of its tensors has the name and shape of a parameter of this model",
+                                opened.view().file()));
+  }
+  return report;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,179 @@
+#include "train/trainer.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "exec/thread_mode.h"
+#include "metrics/format.h"
+#include "metrics/machine.h"
+#include "plan/parameter_layout.h"
+#include "strategy/local.h"
+#include "train/state_arrays.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+RuleOptions rule_options(const RunConfig& config) {
+  RuleOptions options;
+  options.name = config.optimizer;
+  if (config.momentum >= 0) {
+    options.momentum = static_cast<float>(config.momentum);
+  }
+  if (config.epsilon >= 0) {
+    options.epsilon = static_cast<float>(config.epsilon);
+  }
+  options.nesterov = config.nesterov;
+  options.beta1 = static_cast<float>(config.beta1);
+  options.beta2 = static_cast<float>(config.beta2);
+  options.rho = static_cast<float>(config.rho);
+  return options;
+}
+
+ScheduleOptions schedule_options(const RunConfig& config, std::uint64_t steps_per_epoch) {
+  ScheduleOptions options;
+  options.name = config.schedule;
+  options.rate = config.lr;
+  options.steps_per_epoch = steps_per_epoch;
+  options.step_every = config.step_every;
+  options.milestones = config.milestones;
+  options.gamma = config.gamma;
+  options.floor = config.lr_floor;
+  options.warmup_epochs = config.warmup_epochs;
+  return options;
+}
+
+ModelCard describe_model(const RunConfig& config, const RunData& data) {
+  ModelCard card;
+  card.model = {config.model, data.train->spec(), config.model_options};
+  if (std::filesystem::is_regular_file(config.model)) {
+    card.model_text = read_file(config.model);
+  }
+  card.normalization = data.normalization;
+  card.class_names = data.train->class_names();
+  card.data = data.name;
+  return card;
+}
+
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string counted(std::size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Trainer::Run::Run(RunConfig given, RunObserver& watcher, RunData opened, ModelCard described)
+    : config(std::move(given)),
+      observer(watcher),
+      data(std::move(opened)),
+      card(std::move(described)),
+      graph(graph_of(card)),
+      table(layout_parameters(graph)),
+      rule(make_rule(rule_options(config))),
+      ledger(data.train->size()) {
+  const SampleSpec& spec = data.train->spec();
+  graph.loss().check_fit(graph.node(graph.output()).output.shape, spec.classes, spec.targets);
+  for (const std::string& pattern : config.freeze) {
+    table.freeze(pattern);
+  }
+  const auto batch = static_cast<std::uint64_t>(config.batch);
+  steps_per_epoch = (data.train->size() + batch - 1) / batch;
+  schedule = make_schedule(schedule_options(config, steps_per_epoch));
+
+  ReplicaOptions options;
+  options.seed = config.seed;
+  options.threads = config.threads == 0 ? usable_cores() : static_cast<int>(config.threads);
+  options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, config.batch, options.threads)
+                 : config.thread_mode == "lanes" ? ThreadMode::lanes
+                                                 : ThreadMode::kernels;
+  config.threads = options.threads;
+  config.thread_mode = thread_mode_name(options.mode);
+  replica = std::make_unique<Replica>(graph, table, options);
+  table.initialize(config.seed, replica->values());
+  strategy = std::make_unique<Local>(*rule);
+}
+
+Trainer::Trainer(RunConfig config, RunObserver& observer) : Trainer(std::move(config), observer, nullptr) {}
+
+Trainer Trainer::resume(const std::filesystem::path& folder, RunConfig config, RunObserver& observer) {
+  return Trainer(std::move(config), observer, &folder);
+}
+
+Trainer::Trainer(RunConfig config, RunObserver& observer, const std::filesystem::path* resume_from) {
+  check_config(config);
+  RunData data = open_run_data(config);
+  ModelCard card = describe_model(config, data);
+  run_ = std::make_unique<Run>(std::move(config), observer, std::move(data), std::move(card));
+  Run& run = *run_;
+
+  std::optional<InitReport> initialised;
+  if (!run.config.init.empty()) {
+    initialised = init_from(run.config.init, run.table, run.replica->values());
+  }
+  run.strategy->join(*run.replica);
+  bool restored = false;
+  if (resume_from != nullptr) {
+    run.folder = RunFolder::open(*resume_from);
+    restored = run.restore();
+  } else {
+    run.folder = RunFolder::create(run.config, run.data.name);
+  }
+  run.config.out = run.folder->path().string();
+  write_file_atomically(run.folder->config(), config_text(run.config));
+  run.metrics.emplace(MetricsLog::resume(run.folder->metrics(), restored ? run.state.step : 0));
+  run.events = std::make_unique<EventFile>(run.folder->path(), this_machine().host, wall_clock(), run.state.step);
+
+  const SampleSpec& spec = run.data.train->spec();
+  std::vector<std::string> lines = {
+      fmt::format("model   {}: {} parameters in {}", run.graph.name(),
+                  grouped(static_cast<std::uint64_t>(run.table.parameter_count())),
+                  counted(run.graph.nodes().size() - 1, "layer")),
+      fmt::format("data    {}: {} samples of {}{}", run.data.name, grouped(run.data.train->size()), spec.input.text(),
+                  spec.classes > 0 ? fmt::format(", {} classes", spec.classes) : ""),
+      fmt::format("update  {}, batch {}, rate {}", run.rule->name(), run.config.batch, run.config.lr),
+      fmt::format("threads {} ({})", run.config.threads,
+                  run.config.thread_mode == "lanes" ? "each on its part of the batch" : "inside each kernel"),
+      fmt::format("folder  {}", run.folder->path().string())};
+  if (initialised) {
+    lines.push_back(
+        fmt::format("init    {} kept from {}", counted(initialised->kept.size(), "parameter"), run.config.init));
+    for (const std::string& name : initialised->kept) {
+      lines.push_back("          kept " + name);
+    }
+    for (const std::string& name : initialised->anew) {
+      lines.push_back("          anew " + name);
+    }
+  }
+  if (resume_from != nullptr) {
+    lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
+                             : "resume  from the start: there is no checkpoint yet");
+  }
+  observer.started(lines);
+}
+
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+
+const std::filesystem::path& Trainer::folder() const { return run_->folder->path(); }
+
+RunSummary Trainer::run(const std::function<bool()>& stop_requested) { return run_->train(stop_requested); }
+
+RunConfig config_of_run(const std::filesystem::path& folder) {
+  RunConfig config;
+  apply_config_file(config, RunFolder::open(folder).config());
+  return config;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "metrics/counters.h"
+#include "metrics/progress.h"
+#include "train/run_config.h"
+
+namespace distbelief {
+
+/// What is known at the end of an epoch.
+struct EpochReport {
+  std::int64_t epoch = 1;  ///< from 1
+  double train_loss = 0;
+  double train_accuracy = 0;
+  std::optional<double> validation_loss, validation_accuracy;
+  std::optional<double> test_loss, test_accuracy;
+  double samples_per_second = 0;
+  bool best = false;  ///< the best on validation so far
+};
+
+/// What a run came to: the content of summary.json.
+struct RunSummary {
+  std::string status;  ///< finished, stopped early, interrupted or diverged
+  std::string model, data;
+  std::int64_t parameters = 0;
+  int threads = 0;
+  std::string thread_mode;
+  std::int64_t steps = 0;
+  std::int64_t epochs = 0;      ///< completed
+  EpochReport last;             ///< of the last completed epoch
+  std::int64_t model_step = 0;  ///< which step's values model.safetensors holds
+  double train_seconds = 0;
+  double samples_per_second = 0;
+  double loader_wait_seconds = 0;
+  SampleAudit samples;
+  std::string problem;  ///< diverged: at which step and in which layer
+  std::filesystem::path folder;
+  bool has_classes = true;
+};
+
+/// Hears what happens in a run, on the training thread.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  /// Once, before the first step: one line each about model, data and threads.
+  virtual void started(const std::vector<std::string>& /*lines*/) {}
+  virtual void stepped(const ProgressState& /*state*/) {}
+  virtual void epoch_ended(const EpochReport& /*report*/) {}
+  virtual void note(std::string_view /*text*/) {}
+};
+
+/// Trains as the configuration says and writes the run's folder. The one place that wires data, model, replica,
+/// strategy, checkpoints and metrics together. One thread.
+class Trainer {
+ public:
+  /// A new run. Opens data and model and checks all of it; only then makes the folder. Throws InputError.
+  Trainer(RunConfig config, RunObserver& observer);
+  /// Goes on with the run in `folder` from its newest sound checkpoint, bit for bit. `config` is what the folder's
+  /// run.yaml says, with what the user changed. Throws InputError or FileError.
+  static Trainer resume(const std::filesystem::path& folder, RunConfig config, RunObserver& observer);
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+
+  /// Until the end, or until stop_requested() is true between two steps: then a checkpoint is written first.
+  RunSummary run(const std::function<bool()>& stop_requested);
+
+  const std::filesystem::path& folder() const;
+
+ private:
+  struct Run;
+  Trainer(RunConfig config, RunObserver& observer, const std::filesystem::path* resume_from);
+  std::unique_ptr<Run> run_;
+};
+
+/// The resolved configuration of the run in this folder.
+RunConfig config_of_run(const std::filesystem::path& folder);
+
+}  // namespace distbelief

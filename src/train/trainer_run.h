@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "checkpoint/checkpoint.h"
+#include "data/loader.h"
+#include "exec/replica.h"
+#include "metrics/event_file.h"
+#include "metrics/metrics_log.h"
+#include "params/schedule.h"
+#include "strategy/strategy.h"
+#include "train/run_data.h"
+#include "train/run_folder.h"
+#include "train/trained_model.h"
+#include "train/trainer.h"
+
+namespace distbelief {
+
+/// Where a run stands, besides parameters, slots and the ledger: all of it goes into checkpoints.
+struct TrainingState {
+  std::int64_t step = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t position = 0;  ///< samples of the epoch that are done
+  LossSums epoch_sums;         ///< of the epoch so far
+  LossSums logged_sums;        ///< since the last line of metrics
+  double train_seconds = 0;
+  double best_score = -1e300;
+  std::int64_t best_step = -1;
+  std::int64_t epochs_since_best = 0;
+  EpochReport last;
+};
+
+/// The parts of one run, in the order in which they are built.
+struct Trainer::Run {
+  RunConfig config;
+  RunObserver& observer;
+  RunData data;
+  ModelCard card;
+  Graph graph;
+  ParameterTable table;
+  std::unique_ptr<UpdateRule> rule;
+  std::optional<Schedule> schedule;
+  std::uint64_t steps_per_epoch = 0;
+  std::unique_ptr<Replica> replica;
+  std::unique_ptr<Strategy> strategy;
+  SampleLedger ledger;
+  TrainingState state;
+  std::optional<RunFolder> folder;
+  std::optional<MetricsLog> metrics;
+  std::unique_ptr<EventFile> events;
+  std::int64_t checkpointed_step = -1;
+
+  Run(RunConfig given, RunObserver& watcher, RunData opened, ModelCard described);
+
+  /// Restores all of it from the newest sound checkpoint; false when there is none yet.
+  bool restore();
+  void write_checkpoint(std::optional<double> score);
+
+  RunSummary train(const std::function<bool()>& stop_requested);
+  void log_steps(double seconds);
+  /// Evaluates, reports, keeps the best. True when training should stop here.
+  bool end_epoch(double epoch_seconds);
+  void log(const std::vector<std::pair<std::string, double>>& values);
+  double epochs_done() const;
+
+  /// Writes the model, summary.json and report.html.
+  void write_results(RunSummary& summary);
+};
+
+/// Brings numbers and JSON of a TrainingState together; text is a JSON object.
+std::string state_text(const TrainingState& state, const std::map<std::string, std::vector<std::uint64_t>>& numbers);
+void parse_state(const std::string& text, const std::string& file, TrainingState& state,
+                 std::map<std::string, std::vector<std::uint64_t>>& numbers);
+
+/// summary.json.
+std::string summary_text(const RunSummary& summary, const RunConfig& config);
+
+}  // namespace distbelief

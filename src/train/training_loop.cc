@@ -1,0 +1,198 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "base/clock.h"
+#include "train/evaluate.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+/// The loader's batches with the audit around them.
+class AuditedBatches : public BatchStream {
+ public:
+  AuditedBatches(Loader& loader, SampleLedger& ledger) : loader_(loader), ledger_(ledger) {}
+  const Batch* next() override {
+    const Batch* batch = loader_.next();
+    if (batch != nullptr) {
+      ledger_.leased(batch->ids);
+    }
+    return batch;
+  }
+  void applied(const Batch& batch) override { ledger_.applied(batch.ids); }
+  void dropped(const Batch& batch) override { ledger_.dropped(batch.ids); }
+
+ private:
+  Loader& loader_;
+  SampleLedger& ledger_;
+};
+
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+double Trainer::Run::epochs_done() const {
+  return static_cast<double>(state.epoch) +
+         static_cast<double>(state.position) / static_cast<double>(data.train->size());
+}
+
+void Trainer::Run::log(const std::vector<std::pair<std::string, double>>& values) {
+  metrics->append({.step = state.step, .epoch = epochs_done(), .time = state.train_seconds, .values = values});
+  events->scalars(state.step, wall_clock(), values);
+}
+
+void Trainer::Run::log_steps(double seconds) {
+  const LossSums& sums = state.logged_sums;
+  std::vector<std::pair<std::string, double>> values = {{"train_loss", mean_loss(sums)}};
+  if (data.train->spec().classes > 0) {
+    values.emplace_back("train_accuracy", accuracy(sums));
+  }
+  const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
+  values.emplace_back("learning_rate", schedule->rate(static_cast<std::uint64_t>(state.step - 1), total));
+  if (seconds > 0) {
+    values.emplace_back("samples_per_second", static_cast<double>(sums.rows) / seconds);
+  }
+  log(values);
+  state.logged_sums = {};
+}
+
+bool Trainer::Run::end_epoch(double epoch_seconds) {
+  const bool classes = data.train->spec().classes > 0;
+  EpochReport report;
+  report.epoch = static_cast<std::int64_t>(state.epoch) + 1;
+  report.train_loss = mean_loss(state.epoch_sums);
+  report.train_accuracy = accuracy(state.epoch_sums);
+  report.samples_per_second = epoch_seconds > 0 ? static_cast<double>(state.epoch_sums.rows) / epoch_seconds : 0;
+  std::vector<std::pair<std::string, double>> values = {{"epoch_train_loss", report.train_loss}};
+  const auto measure = [&](const Dataset& part, const std::string& name, std::optional<double>& loss,
+                           std::optional<double>& right) {
+    const LossSums sums = evaluate(*replica, part, config.batch);
+    loss = mean_loss(sums);
+    values.emplace_back(name + "_loss", *loss);
+    if (classes) {
+      right = accuracy(sums);
+      values.emplace_back(name + "_accuracy", *right);
+    }
+  };
+  std::optional<double> score;
+  if (data.validation != nullptr) {
+    measure(*data.validation, "validation", report.validation_loss, report.validation_accuracy);
+    score = classes ? *report.validation_accuracy : -*report.validation_loss;
+  }
+  if (data.test != nullptr) {
+    measure(*data.test, "test", report.test_loss, report.test_accuracy);
+  }
+  ledger.close_epoch();
+  state.epoch += 1;
+  state.position = 0;
+  state.epoch_sums = {};
+  log(values);
+
+  if (score) {
+    report.best = *score > state.best_score;
+    if (report.best) {
+      state.best_score = *score;
+      state.best_step = state.step;
+    }
+    state.epochs_since_best = report.best ? 0 : state.epochs_since_best + 1;
+  }
+  state.last = report;
+  if (config.checkpoint_every == 0 || report.best) {
+    write_checkpoint(score);
+  }
+  observer.epoch_ended(report);
+  return config.early_stop > 0 && state.epochs_since_best >= config.early_stop;
+}
+
+RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
+  const Sampler sampler(data.train->size(), config.seed, true);
+  LoaderOptions options;
+  options.batch = config.batch;
+  options.epoch = state.epoch;
+  options.position = state.position;
+  options.end_epoch = static_cast<std::uint64_t>(config.epochs);
+  if (config.loader_threads >= 0) {
+    options.threads = static_cast<int>(config.loader_threads);
+  }
+  Loader loader(*data.train, sampler, options);
+  AuditedBatches batches(loader, ledger);
+  const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
+
+  RunSummary summary;
+  summary.status = "finished";
+  const double seconds_before = state.train_seconds;
+  const std::int64_t rows_before = static_cast<std::int64_t>(ledger.total().applied);
+  double epoch_began = state.train_seconds;
+  double logged = state.train_seconds;
+  auto mark = Clock::now();  // training time runs from here; evaluation and checkpoints are not counted
+  const auto pause_clock = [&] {
+    state.train_seconds += seconds_since(mark);
+    mark = Clock::now();
+  };
+  while (state.epoch < options.end_epoch) {
+    if (stop_requested()) {
+      summary.status = "interrupted";
+      break;
+    }
+    const UpdateOptions update{.rate = schedule->rate(static_cast<std::uint64_t>(state.step), total),
+                               .weight_decay = static_cast<float>(config.weight_decay),
+                               .clip_norm = static_cast<float>(config.clip_norm),
+                               .clip_value = static_cast<float>(config.clip_value),
+                               .drop_nonfinite = config.clip_norm > 0};
+    const StepReport report = strategy->step(*replica, batches, update);
+    if (report.outcome == StepReport::Outcome::end_of_epoch) {
+      pause_clock();
+      const bool enough = end_epoch(state.train_seconds - epoch_began);
+      epoch_began = logged = state.train_seconds;
+      mark = Clock::now();
+      if (enough) {
+        summary.status = "stopped early";
+        break;
+      }
+      continue;
+    }
+    if (report.outcome == StepReport::Outcome::diverged) {
+      summary.status = "diverged";
+      summary.problem = fmt::format("the loss is {} at step {} (epoch {}); first seen in {}", report.sums.loss,
+                                    state.step + 1, state.epoch + 1, report.culprit);
+      break;
+    }
+    state.step += 1;
+    state.position += static_cast<std::uint64_t>(report.sums.rows);
+    state.epoch_sums += report.sums;
+    state.logged_sums += report.sums;
+    if (state.step % config.log_every == 0) {
+      pause_clock();
+      log_steps(state.train_seconds - logged);
+      logged = state.train_seconds;
+    }
+    if (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0) {
+      pause_clock();
+      write_checkpoint(std::nullopt);
+      mark = Clock::now();
+    }
+    const double elapsed = state.train_seconds - epoch_began + seconds_since(mark);
+    observer.stepped(
+        {.epoch = static_cast<std::int64_t>(state.epoch) + 1,
+         .epochs = config.epochs,
+         .step = static_cast<std::int64_t>(state.position) / config.batch,
+         .steps = static_cast<std::int64_t>(steps_per_epoch),
+         .loss = mean_loss(state.epoch_sums),
+         .accuracy = data.train->spec().classes > 0 ? std::optional(accuracy(state.epoch_sums)) : std::nullopt,
+         .samples_per_second = elapsed > 0 ? static_cast<double>(state.epoch_sums.rows) / elapsed : 0});
+  }
+  pause_clock();
+
+  summary.loader_wait_seconds = loader.wait_seconds();
+  const double seconds_here = state.train_seconds - seconds_before;
+  const auto rows_here = static_cast<double>(static_cast<std::int64_t>(ledger.total().applied) - rows_before);
+  summary.samples_per_second = seconds_here > 0 ? rows_here / seconds_here : 0;
+  write_results(summary);
+  return summary;
+}
+
+}  // namespace distbelief
