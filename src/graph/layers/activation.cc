@@ -1,8 +1,12 @@
 #include "graph/layers/activation.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/multiversion.h"
+#include "base/parallel.h"
+#include "tensor/vector_ops.h"
 
 namespace distbelief {
 namespace {
@@ -68,20 +72,24 @@ class ActivationKernel : public Kernel {
   Arguments backward_arguments_;
 };
 
+DISTBELIEF_MULTIVERSION void softmax_gradient(const float* output, const float* gradient, float mean, float* out,
+                                              std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = output[i] * (gradient[i] - mean);
+  }
+}
+
 class SoftmaxKernel : public Kernel {
  public:
   SoftmaxKernel(const Engine& engine, const ValueLayout& value, Purpose purpose) : Kernel(value), engine_(engine) {
-    const std::int64_t columns = value.spec.shape.dims().back();
-    rows_layout_ = plain_layout(Shape{value.spec.shape.elements() / columns, columns});
+    columns_ = value.spec.shape.dims().back();
+    rows_ = value.spec.shape.elements() / columns_;
+    rows_layout_ = plain_layout(Shape{rows_, columns_});
     const bool training = purpose == Purpose::training;
     const auto propagation = training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const dnnl::softmax_forward::primitive_desc forward_pd(dnnl::softmax_forward::desc(propagation, rows_layout_, 1),
                                                            engine.engine());
     forward_ = dnnl::softmax_forward(forward_pd);
-    if (training) {
-      backward_ = dnnl::softmax_backward(dnnl::softmax_backward::primitive_desc(
-          dnnl::softmax_backward::desc(rows_layout_, rows_layout_, 1), engine.engine(), forward_pd));
-    }
     traits_ = {.backward_reads_inputs = false,
                .backward_reads_output = true,
                .forward_in_place = true,
@@ -89,25 +97,32 @@ class SoftmaxKernel : public Kernel {
   }
 
   void bind(const KernelMemory& memory) override {
+    memory_ = memory;
     const auto bound = [this](const void* data) { return bind_memory(engine_, rows_layout_, data); };
     forward_arguments_ = {{DNNL_ARG_SRC, bound(memory.inputs[0])}, {DNNL_ARG_DST, bound(memory.output)}};
-    if (!memory.input_gradients.empty() && memory.input_gradients[0] != nullptr) {
-      backward_arguments_ = {{DNNL_ARG_DST, bound(memory.output)},
-                             {DNNL_ARG_DIFF_DST, bound(memory.output_gradient)},
-                             {DNNL_ARG_DIFF_SRC, bound(memory.input_gradients[0])}};
-    }
   }
 
   void forward(const StepContext& /*step*/) override { forward_.execute(engine_.stream(), forward_arguments_); }
-  void backward(const StepContext& /*step*/) override { backward_.execute(engine_.stream(), backward_arguments_); }
+
+  void backward(const StepContext& /*step*/) override {
+    // oneDNN's is a plain loop on many machines.
+    parallel_for(rows_, std::max<std::int64_t>(1, 8192 / columns_), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const float* output = memory_.output + r * columns_;
+        const float* gradient = memory_.output_gradient + r * columns_;
+        softmax_gradient(output, gradient, dot(output, gradient, columns_), memory_.input_gradients[0] + r * columns_,
+                         columns_);
+      }
+    });
+  }
 
  private:
   const Engine& engine_;
+  std::int64_t rows_ = 0;
+  std::int64_t columns_ = 0;
   dnnl::memory::desc rows_layout_;
   dnnl::softmax_forward forward_;
-  dnnl::softmax_backward backward_;
   Arguments forward_arguments_;
-  Arguments backward_arguments_;
 };
 
 }  // namespace

@@ -35,14 +35,17 @@ DISTBELIEF_MULTIVERSION void draw_mask(const CounterRandom& random, std::uint64_
   }
 }
 
+using Floats = float __attribute__((vector_size(32), aligned(4), may_alias));
+using Bits = std::int32_t __attribute__((vector_size(32), aligned(4), may_alias));
+
 DISTBELIEF_MULTIVERSION void apply_mask(const std::uint8_t* mask, float scale, const float* in, float* out,
                                         std::int64_t count) {
+  const Bits places = {1, 2, 4, 8, 16, 32, 64, 128};
   std::int64_t i = 0;
   for (; i + kDecisions <= count; i += kDecisions) {
-    const std::uint32_t kept = mask[i / kDecisions];
-    for (std::uint32_t j = 0; j < kDecisions; ++j) {
-      out[i + j] = (kept & (1U << j)) != 0 ? in[i + j] * scale : 0.0F;
-    }
+    const Bits kept = ((Bits{} + mask[i / kDecisions]) & places) != 0;  // all ones, or zero
+    const Floats scaled = *reinterpret_cast<const Floats*>(in + i) * scale;
+    *reinterpret_cast<Bits*>(out + i) = reinterpret_cast<const Bits&>(scaled) & kept;
   }
   for (; i < count; ++i) {
     out[i] = (mask[i / kDecisions] & (1U << (i % kDecisions))) != 0 ? in[i] * scale : 0.0F;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/multiversion.h"
 #include "base/parallel.h"
+#include "tensor/vector_ops.h"
 
 namespace distbelief {
 namespace {
@@ -98,9 +99,15 @@ DISTBELIEF_MULTIVERSION void add_to_parameters(const float* __restrict x, float 
 class LayerNormKernel : public Kernel {
  public:
   LayerNormKernel(const ValueLayout& value, std::int64_t width, float epsilon)
-      : Kernel(value), width_(width), rows_(value.spec.shape.elements() / width), epsilon_(epsilon) {
+      : Kernel(value),
+        width_(width),
+        rows_(value.spec.shape.elements() / width),
+        parts_(std::min<std::int64_t>(rows_, 16)),
+        epsilon_(epsilon) {
     traits_.workspace_bytes = static_cast<std::size_t>(2 * rows_) * sizeof(float);
+    traits_.scratch_bytes = static_cast<std::size_t>(2 * parts_ * width_) * sizeof(float);
     traits_.forward_in_place = true;
+    traits_.backward_in_place = true;
   }
 
   void forward(const StepContext& /*step*/) override {
@@ -118,34 +125,41 @@ class LayerNormKernel : public Kernel {
   }
 
   void backward(const StepContext& /*step*/) override {
-    parallel_for(width_, std::max<std::int64_t>(64, 4096 / rows_), [&](std::int64_t begin, std::int64_t end) {
-      float* scale = memory_.parameter_gradients[kScale];
-      float* shift = memory_.parameter_gradients[kShift];
-      std::fill(scale + begin, scale + end, 0.0F);
-      std::fill(shift + begin, shift + end, 0.0F);
-      for (std::int64_t r = 0; r < rows_; ++r) {
-        add_to_parameters(input(r) + begin, means()[r], inverses()[r], memory_.output_gradient + r * width_ + begin,
-                          scale + begin, shift + begin, end - begin);
+    // A row is read once for both kinds of gradient. Parts are as many for any number of threads, and added in order.
+    parallel_for(parts_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t part = begin; part < end; ++part) {
+        backward_part(part, rows_ * part / parts_, rows_ * (part + 1) / parts_);
       }
     });
-    if (memory_.input_gradients[0] == nullptr) {
-      return;
+    for (const Parameter parameter : {kScale, kShift}) {
+      sum_rows(reinterpret_cast<const float*>(memory_.scratch) + parameter * parts_ * width_, parts_, width_,
+               memory_.parameter_gradients[parameter]);
     }
-    parallel_for(rows_, std::max<std::int64_t>(1, 4096 / width_), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        row_gradient(input(r), means()[r], inverses()[r], memory_.parameters[kScale],
-                     memory_.output_gradient + r * width_, memory_.input_gradients[0] + r * width_, width_);
-      }
-    });
   }
 
  private:
+  void backward_part(std::int64_t part, std::int64_t begin, std::int64_t end) const {
+    float* scale = reinterpret_cast<float*>(memory_.scratch) + part * width_;
+    float* shift = scale + parts_ * width_;
+    std::fill(scale, scale + width_, 0.0F);
+    std::fill(shift, shift + width_, 0.0F);
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float* gradient = memory_.output_gradient + r * width_;
+      add_to_parameters(input(r), means()[r], inverses()[r], gradient, scale, shift, width_);
+      if (memory_.input_gradients[0] != nullptr) {
+        row_gradient(input(r), means()[r], inverses()[r], memory_.parameters[kScale], gradient,
+                     memory_.input_gradients[0] + r * width_, width_);
+      }
+    }
+  }
+
   const float* input(std::int64_t row) const { return static_cast<const float*>(memory_.inputs[0]) + row * width_; }
   float* means() const { return reinterpret_cast<float*>(memory_.workspace); }
   float* inverses() const { return means() + rows_; }
 
   const std::int64_t width_;
   const std::int64_t rows_;
+  const std::int64_t parts_;  ///< groups of rows whose parameter gradients are added up apart
   const float epsilon_;
 };
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/multiversion.h"
 #include "base/parallel.h"
+#include "graph/layers/sample_lanes.h"
 
 namespace distbelief {
 namespace {
@@ -13,18 +14,33 @@ namespace {
 // values are held as [block of 16 samples][channel][row][column][sample], with the zeros around the image written out.
 // A tap is then 16 floats at a fixed distance from the window's first one, and the weights are read as they are stored.
 
-constexpr std::int64_t kLanes = 16;  ///< samples in a block
-constexpr int kTile = 4;             ///< with two vectors each, what sixteen registers hold beside the operands
-constexpr int kTaps = 3;
-
-/// Half a block. Two additions at once hide each other's latency.
-using Vector = float __attribute__((vector_size(32), aligned(4), may_alias));
-constexpr int kVectorFloats = 8;
+constexpr int kTile = 4;  ///< with two vectors each, what sixteen registers hold beside the operands
+constexpr int kTaps = 2;
 
 const Vector& at(const float* floats, int half) {
   return *reinterpret_cast<const Vector*>(floats + half * kVectorFloats);
 }
 Vector& at(float* floats, int half) { return *reinterpret_cast<Vector*>(floats + half * kVectorFloats); }
+
+/// Sums of neighbours in `a`, then in `b`, by halves of 128 bits: crossing these is slow, so it is left for the end.
+inline __attribute__((always_inline)) void add_neighbours(const Vector& a, const Vector& b, Vector& sums) {
+  sums = __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14) +
+         __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+}
+
+/// Of eight vectors, the eight sums of their elements.
+inline __attribute__((always_inline)) void add_across(const Vector (&v)[kVectorFloats], Vector& sums) {
+  Vector pairs[4];
+  for (int i = 0; i < 4; ++i) {
+    add_neighbours(v[2 * i], v[2 * i + 1], pairs[i]);
+  }
+  Vector low;
+  Vector high;
+  add_neighbours(pairs[0], pairs[1], low);
+  add_neighbours(pairs[2], pairs[3], high);
+  sums = __builtin_shufflevector(low, high, 0, 1, 2, 3, 8, 9, 10, 11) +
+         __builtin_shufflevector(low, high, 4, 5, 6, 7, 12, 13, 14, 15);
+}
 
 /// Sizes of everything, and where taps and filters lie, counted in groups of kLanes floats.
 struct Geometry {
@@ -64,8 +80,10 @@ struct Geometry {
 
   std::int64_t places() const { return places_down * places_across; }
   std::int64_t taps() const { return channels * taps_of_channel; }
-  std::int64_t image_block() const { return channels * padded_height * padded_width * kLanes; }
-  std::int64_t output_block() const { return filters * places() * kLanes; }
+  std::int64_t image_block() const { return spaced(channels * padded_height * padded_width * kLanes); }
+  std::int64_t output_block() const { return spaced(filters * places() * kLanes); }
+  /// Blocks that lie a multiple of 4 KiB apart would fight for the same lines of the cache.
+  static std::int64_t spaced(std::int64_t floats) { return (floats + 1023) / 1024 * 1024 + 9 * kLanes; }
   /// The window's first tap at a place, in a block.
   std::int64_t first_tap(std::int64_t place) const {
     return ((place / places_across) * window.stride.height * padded_width +
@@ -176,22 +194,29 @@ DISTBELIEF_MULTIVERSION void backward_image(const Geometry& g, std::int64_t plac
 template <int Filters, int Taps>
 inline __attribute__((always_inline)) void weight_tile(const Geometry& g, const float* gradient, const float* taps,
                                                        const std::int64_t* offsets, float* weights) {
-  Vector sums[Filters][Taps] = {};
+  static_assert(kTile * kTaps == kVectorFloats, "add_across() takes eight");
+  Vector sums[kVectorFloats] = {};
   for (std::int64_t block = 0; block < g.blocks; ++block) {
     const float* out = gradient + block * g.output_block();
     const float* in = taps + block * g.image_block();
     for (int half = 0; half < 2; ++half) {
+      Vector values[Taps];
+      for (int t = 0; t < Taps; ++t) {
+        values[t] = at(in + offsets[t] * kLanes, half);
+      }
       for (int f = 0; f < Filters; ++f) {
+        const Vector slope = at(out + f * g.places() * kLanes, half);
         for (int t = 0; t < Taps; ++t) {
-          sums[f][t] += at(out + f * g.places() * kLanes, half) * at(in + offsets[t] * kLanes, half);
+          sums[f * Taps + t] += slope * values[t];
         }
       }
     }
   }
+  Vector totals;
+  add_across(sums, totals);
   for (int f = 0; f < Filters; ++f) {
     for (int t = 0; t < Taps; ++t) {
-      const Vector& v = sums[f][t];
-      weights[f * g.places() * g.taps() + t] = ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]));
+      weights[f * g.places() * g.taps() + t] = totals[f * Taps + t];
     }
   }
 }
@@ -242,32 +267,6 @@ DISTBELIEF_MULTIVERSION void backward_weights(const Geometry& g, std::int64_t pl
   }
 }
 
-/// rows[lane][i] goes to out[i][lane] for i < count; lanes from `lanes` on become zeros.
-DISTBELIEF_MULTIVERSION void interleave(const float* rows, std::int64_t stride, std::int64_t lanes, std::int64_t count,
-                                        float* out) {
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    if (lane < lanes) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        out[i * kLanes + lane] = rows[lane * stride + i];
-      }
-    } else {
-      for (std::int64_t i = 0; i < count; ++i) {
-        out[i * kLanes + lane] = 0;
-      }
-    }
-  }
-}
-
-/// The way back: in[i][lane] goes to rows[lane][i].
-DISTBELIEF_MULTIVERSION void separate(const float* in, std::int64_t count, float* rows, std::int64_t stride,
-                                      std::int64_t lanes) {
-  for (std::int64_t lane = 0; lane < lanes; ++lane) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      rows[lane * stride + i] = in[i * kLanes + lane];
-    }
-  }
-}
-
 class LocallyConnectedKernel : public Kernel {
  public:
   LocallyConnectedKernel(const Shape& image, const Shape& output, const LocallyConnected2dOptions& options,
@@ -285,6 +284,10 @@ class LocallyConnectedKernel : public Kernel {
     for_channels(
         [&](std::int64_t block, std::int64_t channel, float* plane) {
           const float* first = input + (block * kLanes * g_.channels + channel) * g_.height * g_.width;
+          if (g_.window.padding == Extent{0, 0}) {
+            interleave(first, g_.channels * g_.height * g_.width, lanes(block), g_.height * g_.width, plane);
+            return;
+          }
           std::fill(plane, plane + g_.padded_height * g_.padded_width * kLanes, 0.0F);
           for (std::int64_t y = 0; y < g_.height; ++y) {
             const std::int64_t at = (y + g_.window.padding.height) * g_.padded_width + g_.window.padding.width;
@@ -372,17 +375,17 @@ class LocallyConnectedKernel : public Kernel {
   /// Calls body(block, channel, its plane inside `images`).
   template <typename Body>
   void for_channels(const Body& body, float* images) const {
-    for_planes(g_.channels, g_.padded_height * g_.padded_width * kLanes, body, images);
+    for_planes(g_.channels, g_.padded_height * g_.padded_width * kLanes, g_.image_block(), body, images);
   }
   template <typename Body>
   void for_filters(const Body& body, float* outputs) const {
-    for_planes(g_.filters, g_.places() * kLanes, body, outputs);
+    for_planes(g_.filters, g_.places() * kLanes, g_.output_block(), body, outputs);
   }
   template <typename Body>
-  void for_planes(std::int64_t count, std::int64_t size, const Body& body, float* base) const {
+  void for_planes(std::int64_t count, std::int64_t size, std::int64_t block_size, const Body& body, float* base) const {
     parallel_for(g_.blocks * count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        body(i / count, i % count, base + i * size);
+        body(i / count, i % count, base + i / count * block_size + i % count * size);
       }
     });
   }
