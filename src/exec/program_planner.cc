@@ -97,8 +97,11 @@ void Program::Planner::collect_gradient(int step, const std::vector<int>& contri
   }
   // Add up inside one of them, unless somebody else still reads each.
   made.gradients_to_add = contributions;
-  const auto free =
-      std::find_if(contributions.begin(), contributions.end(), [&](int piece) { return life(piece).last <= now; });
+  // One that comes more than once (x + x + x) must stay as it is until all are added.
+  const auto free = std::find_if(contributions.begin(), contributions.end(), [&](int piece) {
+    return life(piece).last <= now &&
+           (contributions.size() == 2 || std::count(contributions.begin(), contributions.end(), piece) == 1);
+  });
   if (free != contributions.end()) {
     made.gradient_piece = *free;
     std::iter_swap(made.gradients_to_add.begin(), made.gradients_to_add.begin() + (free - contributions.begin()));

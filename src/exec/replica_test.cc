@@ -6,10 +6,18 @@
 #include <limits>
 
 #include "base/random.h"
+#include "graph/layers/activation.h"
 #include "graph/layers/add.h"
 #include "graph/layers/batch_norm.h"
+#include "graph/layers/concat.h"
 #include "graph/layers/conv2d.h"
 #include "graph/layers/dense.h"
+#include "graph/layers/dropout.h"
+#include "graph/layers/l2_pool.h"
+#include "graph/layers/layer_norm.h"
+#include "graph/layers/local_contrast_norm.h"
+#include "graph/layers/local_response_norm.h"
+#include "graph/layers/locally_connected2d.h"
 #include "graph/layers/pooling.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reshape.h"
@@ -105,6 +113,55 @@ TEST(Replica, GradientMatchesFiniteDifferencesThroughShortcuts) {
     Replica replica(graph, table, {});
     table.initialize(1, replica.values());
     EXPECT_LT(directional_derivative_error(replica, random_batch(6, 128, 3)), 2e-2) << "batch norm " << batch_norm;
+  }
+}
+
+/// Layers that are not in the other network, in one: branches, masks, views, plain and blocked layouts side by side.
+Graph network_of_the_rest() {
+  Graph graph("rest");
+  const NodeId x = graph.add_input({2, 8, 8});
+  NodeId a = graph.add("local",
+                       std::make_shared<LocallyConnected2d>(LocallyConnected2dOptions{
+                           .filters = 3, .window = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}}),
+                       {x});
+  a = graph.add("contrast", std::make_shared<LocalContrastNorm>(LocalContrastNormOptions{.kernel = {3, 3}}), {a});
+  NodeId b = graph.add("conv", conv(5, 3, 2), {x});
+  b = graph.add("gelu", std::make_shared<Activation>(Activation::Kind::gelu), {b});
+  b = graph.add("response", std::make_shared<LocalResponseNorm>(), {b});
+  NodeId y = graph.add("concat", std::make_shared<Concat>(), {a, b});
+  y = graph.add("dropout", std::make_shared<Dropout>(DropoutOptions{.rate = 0.3F, .salt = 1}), {y});
+  y = graph.add("l2", std::make_shared<L2Pool>(Window{.kernel = {2, 2}, .stride = {2, 2}}), {y});
+  y = graph.add("tanh", std::make_shared<Activation>(Activation::Kind::tanh), {y});
+  y = graph.add("thrice", std::make_shared<Add>(), {y, y, y});
+  y = graph.add("flatten", Reshape::flatten(), {y});
+  y = graph.add("norm", std::make_shared<LayerNorm>(), {y});
+  y = graph.add("hidden", dense(6), {y});
+  y = graph.add("sigmoid", std::make_shared<Activation>(Activation::Kind::sigmoid), {y});
+  y = graph.add("dropout2", std::make_shared<Dropout>(DropoutOptions{.rate = 0.5F, .salt = 2}), {y});
+  graph.add("output", dense(3), {y});
+  graph.finish(std::make_shared<SoftmaxCrossEntropy>());
+  return graph;
+}
+
+TEST(Replica, GradientMatchesFiniteDifferencesThroughEveryOtherLayer) {
+  const Graph graph = network_of_the_rest();
+  const ParameterTable table = layout_parameters(graph);
+  Replica replica(graph, table, {});
+  table.initialize(1, replica.values());
+  EXPECT_LT(directional_derivative_error(replica, random_batch(6, 128, 3)), 1e-2);
+}
+
+TEST(Replica, LanesDropTheSameElementsAsKernels) {
+  const Graph graph = network_of_the_rest();
+  const ParameterTable table = layout_parameters(graph);
+  const Batch batch = random_batch(7, 128, 3);
+  Replica one(graph, table, {.threads = 1});
+  Replica lanes(graph, table, {.threads = 2, .mode = ThreadMode::lanes});
+  table.initialize(1, one.values());
+  table.initialize(1, lanes.values());
+  EXPECT_NEAR(one.compute_gradient(batch).loss, lanes.compute_gradient(batch).loss, 1e-4);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(table.size()); ++i) {
+    EXPECT_NEAR(one.gradients()[0][i], lanes.gradients()[0][i] + lanes.gradients()[1][i], 1e-4F);
   }
 }
 

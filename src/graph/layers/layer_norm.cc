@@ -61,30 +61,37 @@ DISTBELIEF_MULTIVERSION void normalize_row(const float* x, float mean, float inv
   }
 }
 
-/// With h = gradient·scale and n = (x − mean)·inverse: input gradient = inverse·(h − mean(h) − n·mean(h·n)).
-DISTBELIEF_MULTIVERSION void row_gradient(const float* __restrict x, float mean, float inverse,
-                                          const float* __restrict scale, const float* gradient, float* out,
-                                          std::int64_t count) {
-  float plain[kLanes] = {};
-  float product[kLanes] = {};
+/// Σ a·b·(x − mean).
+DISTBELIEF_MULTIVERSION float centred_product(const float* a, const float* b, const float* x, float mean,
+                                              std::int64_t count) {
+  float lanes[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
-      const float h = gradient[i + lane] * scale[i + lane];
-      plain[lane] += h;
-      product[lane] += h * (x[i + lane] - mean);
+      lanes[lane] += a[i + lane] * b[i + lane] * (x[i + lane] - mean);
     }
   }
   for (; i < count; ++i) {
-    const float h = gradient[i] * scale[i];
-    plain[i % kLanes] += h;
-    product[i % kLanes] += h * (x[i] - mean);
+    lanes[i % kLanes] += a[i] * b[i] * (x[i] - mean);
   }
-  const float offset = add_lanes(plain) / static_cast<float>(count);
-  const float slope = add_lanes(product) * inverse * inverse / static_cast<float>(count);
-  for (i = 0; i < count; ++i) {
+  return add_lanes(lanes);
+}
+
+DISTBELIEF_MULTIVERSION void finish_gradient(const float* x, float mean, float inverse, const float* scale,
+                                             float offset, float slope, const float* gradient, float* out,
+                                             std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
     out[i] = inverse * (gradient[i] * scale[i] - offset - (x[i] - mean) * slope);
   }
+}
+
+/// With h = gradient·scale and n = (x − mean)·inverse: input gradient = inverse·(h − mean(h) − n·mean(h·n)).
+void row_gradient(const float* x, float mean, float inverse, const float* scale, const float* gradient, float* out,
+                  std::int64_t count) {
+  const float share = 1.0F / static_cast<float>(count);
+  const float offset = dot(gradient, scale, count) * share;
+  const float slope = centred_product(gradient, scale, x, mean, count) * inverse * inverse * share;
+  finish_gradient(x, mean, inverse, scale, offset, slope, gradient, out, count);
 }
 
 DISTBELIEF_MULTIVERSION void add_to_parameters(const float* __restrict x, float mean, float inverse,
