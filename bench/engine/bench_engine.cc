@@ -183,7 +183,8 @@ int run(int argc, char** argv) {
     all_steps += steps;
     all_seconds += took;
     speeds.push_back(static_cast<double>(rows) / took);
-    return fmt::format(R"({{"samples_per_second": {:.2f}, "steps": {}, "seconds": {:.4f}}})", speeds.back(), steps, took);
+    return fmt::format(R"({{"samples_per_second": {:.2f}, "steps": {}, "seconds": {:.4f}}})", speeds.back(), steps,
+                       took);
   };
 
   (void)strategy.step(replica, *batches, update);
@@ -208,13 +209,14 @@ int run(int argc, char** argv) {
   std::sort(speeds.begin(), speeds.end());
   const double median = speeds.empty() ? 0 : speeds[speeds.size() / 2];
   const double flops = training_flops(graph);
-  std::cout << fmt::format(
-                   R"({{"case": "{}", "threads": {}, "batch": {}, "samples_per_second": {:.2f}, "step_seconds": {:.6f}, )"
-                   R"("peak_rss_bytes": {}, "flops_per_sample": {:.0f}, "gemm_peak_gflops": {:.2f}, )"
-                   R"("of_peak": {:.3f}, "thread_mode": "{}", "versions": {{"distbelief": "0.1.0"}}}})",
-                   name, threads, batch, median, all_steps > 0 ? all_seconds / static_cast<double>(all_steps) : 0,
-                   peak_memory_bytes(), flops, peak, median * flops * 1e-9 / peak, thread_mode_name(options.mode))
-            << std::endl;
+  std::cout
+      << fmt::format(
+             R"({{"case": "{}", "threads": {}, "batch": {}, "samples_per_second": {:.2f}, "step_seconds": {:.6f}, )"
+             R"("peak_rss_bytes": {}, "flops_per_sample": {:.0f}, "gemm_peak_gflops": {:.2f}, )"
+             R"("of_peak": {:.3f}, "thread_mode": "{}", "versions": {{"distbelief": "0.1.0"}}}})",
+             name, threads, batch, median, all_steps > 0 ? all_seconds / static_cast<double>(all_steps) : 0,
+             peak_memory_bytes(), flops, peak, median * flops * 1e-9 / peak, thread_mode_name(options.mode))
+      << std::endl;
   return 0;
 }
 

@@ -24,13 +24,13 @@ DISTBELIEF_MULTIVERSION void add_part(const float* a, const float* b, float* out
 DISTBELIEF_MULTIVERSION void add_relu_part(const float* a, const float* b, float* out, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float sum = a[i] + b[i];
-    out[i] = sum > 0 ? sum : 0;
+    out[i] = sum < 0 ? 0 : sum;
   }
 }
 
 DISTBELIEF_MULTIVERSION void relu_part(const float* in, float* out, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    out[i] = in[i] > 0 ? in[i] : 0;
+    out[i] = in[i] < 0 ? 0 : in[i];
   }
 }
 
@@ -54,7 +54,7 @@ DISTBELIEF_MULTIVERSION void add_bias_row(float* __restrict row, const float* __
   if (clamp) {
     for (std::int64_t c = 0; c < columns; ++c) {
       const float sum = row[c] + bias[c];
-      row[c] = sum > 0 ? sum : 0;
+      row[c] = sum < 0 ? 0 : sum;
     }
   } else {
     for (std::int64_t c = 0; c < columns; ++c) {

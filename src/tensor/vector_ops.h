@@ -5,7 +5,8 @@
 namespace distbelief {
 
 // Loops over floats that are bound by memory, written once and vectorised. Each runs on the calling thread, unless its
-// comment says "parallel". Arrays do not overlap, unless they are the same array.
+// comment says "parallel". Arrays do not overlap, unless they are the same array. A clamp lets NaN through, so that it
+// is seen.
 
 /// out[i] = a[i] + b[i]; parallel.
 void add(const float* a, const float* b, float* out, std::int64_t count);

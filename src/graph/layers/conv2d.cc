@@ -1,11 +1,13 @@
 #include "graph/layers/conv2d.h"
 
-#include <numeric>
+#include <optional>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reordering.h"
+#include "graph/layers/thin_conv_gradient.h"
 #include "tensor/vector_ops.h"
 
 namespace distbelief {
@@ -104,6 +106,12 @@ class Conv2dKernel : public Kernel {
       weights_for_data_ = Reordering(engine, plain_weights_, backward_data_pd_.weights_desc());
       same_weights_ = backward_data_pd_.weights_desc() == weights_layout_;
       input_gradient_reorder_ = Reordering(engine, backward_data_pd_.diff_src_desc(), input.layout);
+
+      const Desc blocked(destination, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nChw8c);
+      if (ThinConvGradient::fits(image, options.filters, options.groups, w) && input.is_plain() &&
+          !input_reorder_.needed() && output_.layout == blocked) {
+        thin_gradient_.emplace(image, options.filters, w, Extent{output[2], output[3]});
+      }
     }
     traits_.backward_reads_inputs = !input_reorder_.needed();
     traits_.backward_reads_output = options.relu;
@@ -177,10 +185,17 @@ class Conv2dKernel : public Kernel {
       relu_backward(memory_.output, memory_.output_gradient, reinterpret_cast<float*>(masked_gradient_),
                     output_.stored_floats());
     }
-    source_for_weights_.run(engine_);
-    gradient_for_weights_.run(engine_);
-    backward_weights_.execute(engine_.stream(), backward_weights_arguments_);
-    weights_gradient_reorder_.run(engine_);
+    if (thin_gradient_) {
+      thin_gradient_->run(static_cast<const float*>(memory_.inputs[0]),
+                          options_.relu ? reinterpret_cast<const float*>(masked_gradient_) : memory_.output_gradient,
+                          memory_.parameter_gradients[0], options_.bias ? memory_.parameter_gradients[1] : nullptr,
+                          thin_scratch_, threads_);
+    } else {
+      source_for_weights_.run(engine_);
+      gradient_for_weights_.run(engine_);
+      backward_weights_.execute(engine_.stream(), backward_weights_arguments_);
+      weights_gradient_reorder_.run(engine_);
+    }
     if (memory_.input_gradients[0] != nullptr) {
       gradient_for_data_.run(engine_);
       if (!same_weights_) {
@@ -200,10 +215,14 @@ class Conv2dKernel : public Kernel {
     Pieces garbage(scratch);
     if (training) {
       masked_gradient_ = garbage.take(options_.relu ? output_.layout.get_size() : 0);
-      source_for_weights_copy_ = garbage.take(source_for_weights_.bytes());
-      gradient_for_weights_copy_ = garbage.take(gradient_for_weights_.bytes());
-      weights_gradient_ =
-          garbage.take(weights_gradient_reorder_.needed() ? backward_weights_pd_.diff_weights_desc().get_size() : 0);
+      if (thin_gradient_) {
+        thin_scratch_ = garbage.take(thin_gradient_->scratch_bytes(threads_));
+      } else {
+        source_for_weights_copy_ = garbage.take(source_for_weights_.bytes());
+        gradient_for_weights_copy_ = garbage.take(gradient_for_weights_.bytes());
+        weights_gradient_ =
+            garbage.take(weights_gradient_reorder_.needed() ? backward_weights_pd_.diff_weights_desc().get_size() : 0);
+      }
       gradient_for_data_copy_ = garbage.take(gradient_for_data_.bytes());
       weights_for_data_copy_ = garbage.take(same_weights_ ? 0 : weights_for_data_.bytes());
       input_gradient_copy_ =
@@ -227,6 +246,8 @@ class Conv2dKernel : public Kernel {
   convolution_backward_data backward_data_;
   Reordering input_reorder_, weights_reorder_, source_for_weights_, gradient_for_weights_, weights_gradient_reorder_,
       gradient_for_data_, weights_for_data_, input_gradient_reorder_;
+  std::optional<ThinConvGradient> thin_gradient_;  ///< in place of oneDNN's, when the input has few channels
+  const int threads_ = thread_count();
   bool same_weights_ = false;  ///< backward wants the weights in forward's layout
   Arguments forward_arguments_, backward_weights_arguments_, backward_data_arguments_;
   // Kept from forward to backward.
@@ -234,6 +255,7 @@ class Conv2dKernel : public Kernel {
   std::byte* weights_copy_ = nullptr;
   // Scratch.
   std::byte* masked_gradient_ = nullptr;
+  std::byte* thin_scratch_ = nullptr;
   std::byte* source_for_weights_copy_ = nullptr;
   std::byte* gradient_for_weights_copy_ = nullptr;
   std::byte* weights_gradient_ = nullptr;

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/layers/max_pool_2x2.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reordering.h"
 #include "tensor/vector_ops.h"
@@ -135,8 +136,12 @@ LayerPtr Pooling::fused_with(const Layer& next) const {
 
 std::unique_ptr<Kernel> Pooling::compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const {
   const ValueSpec& input = inputs[0].spec;
-  return std::make_unique<PoolingKernel>(engine, inputs[0], output(std::span(&input, 1)).shape, window_on(input.shape),
-                                         options_, purpose);
+  const Shape result = output(std::span(&input, 1)).shape;
+  const Window window = window_on(input.shape);
+  if (auto kernel = compile_max_pool_2x2(inputs[0], result, window, options_, purpose)) {
+    return kernel;
+  }
+  return std::make_unique<PoolingKernel>(engine, inputs[0], result, window, options_, purpose);
 }
 
 }  // namespace distbelief
