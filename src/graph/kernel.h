@@ -15,7 +15,7 @@ struct StepContext {
   /// Randomness is a function of (seed, epoch, sample, layer, element): see base/random.h.
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
-  std::span<const std::uint64_t> sample_ids;  ///< one for each row of the batch
+  std::span<const std::uint64_t> sample_ids = {};  ///< one for each row of the batch
 };
 
 /// Where a kernel finds everything; bound once, valid until bound again. Null where nothing is wanted or offered.
