@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include "base/multiversion.h"
+
 namespace distbelief {
 
 /// What a stream of random numbers is for. Streams of different purpose never overlap.
@@ -21,7 +23,7 @@ class CounterRandom {
                                             static_cast<std::uint32_t>(stream >> 32) ^ (use_ << 16)};
     std::uint32_t key0 = static_cast<std::uint32_t>(seed_);
     std::uint32_t key1 = static_cast<std::uint32_t>(seed_ >> 32);
-    for (int round = 0; round < 10; ++round) {
+    DISTBELIEF_UNROLL for (int round = 0; round < 10; ++round) {
       const std::uint64_t product0 = std::uint64_t{0xD2511F53U} * counter[0];
       const std::uint64_t product1 = std::uint64_t{0xCD9E8D57U} * counter[2];
       counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),

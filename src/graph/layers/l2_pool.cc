@@ -43,16 +43,29 @@ struct Plane {
   }
 };
 
-DISTBELIEF_MULTIVERSION void add_squares(const float* in, std::int64_t stride, float* out, std::int64_t count) {
+// The compiler makes vectors of strides that it knows.
+template <typename Body>
+inline __attribute__((always_inline)) void for_strided(std::int64_t stride, std::int64_t count, const Body& body) {
   if (stride == 1) {
     for (std::int64_t i = 0; i < count; ++i) {
-      out[i] += in[i] * in[i];
+      body(i, i);
+    }
+  } else if (stride == 2) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      body(i, 2 * i);
     }
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
-      out[i] += in[i * stride] * in[i * stride];
+      body(i, i * stride);
     }
   }
+}
+
+DISTBELIEF_MULTIVERSION void add_squares(const float* __restrict in, std::int64_t stride, float* __restrict out,
+                                         std::int64_t count) {
+  for_strided(
+      stride,
+      count, [=](std::int64_t i, std::int64_t at) __attribute__((always_inline)) { out[i] += in[at] * in[at]; });
 }
 
 DISTBELIEF_MULTIVERSION void take_roots(float* values, std::int64_t count) {
@@ -61,11 +74,11 @@ DISTBELIEF_MULTIVERSION void take_roots(float* values, std::int64_t count) {
   }
 }
 
-DISTBELIEF_MULTIVERSION void add_scaled(const float* in, const float* ratio, std::int64_t stride, float* out,
-                                        std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    out[i * stride] += in[i * stride] * ratio[i];
-  }
+DISTBELIEF_MULTIVERSION void add_scaled(const float* __restrict in, const float* __restrict ratio, std::int64_t stride,
+                                        float* __restrict out, std::int64_t count) {
+  for_strided(
+      stride,
+      count, [=](std::int64_t i, std::int64_t at) __attribute__((always_inline)) { out[at] += in[at] * ratio[i]; });
 }
 
 DISTBELIEF_MULTIVERSION void divide_safely(const float* gradient, const float* norm, float* out, std::int64_t count) {

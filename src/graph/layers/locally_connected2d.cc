@@ -31,9 +31,7 @@ inline __attribute__((always_inline)) void add_neighbours(const Vector& a, const
 /// Of eight vectors, the eight sums of their elements.
 inline __attribute__((always_inline)) void add_across(const Vector (&v)[kVectorFloats], Vector& sums) {
   Vector pairs[4];
-  for (int i = 0; i < 4; ++i) {
-    add_neighbours(v[2 * i], v[2 * i + 1], pairs[i]);
-  }
+  DISTBELIEF_UNROLL for (int i = 0; i < 4; ++i) { add_neighbours(v[2 * i], v[2 * i + 1], pairs[i]); }
   Vector low;
   Vector high;
   add_neighbours(pairs[0], pairs[1], low);
@@ -99,7 +97,7 @@ inline __attribute__((always_inline)) void multiply(const float* a, std::int64_t
                                                     Vector (&sums)[kTile][2]) {
   for (std::int64_t t = 0; t < count; ++t) {
     const float* row = rows + offsets[t] * kLanes;
-    for (int j = 0; j < Rows; ++j) {
+    DISTBELIEF_UNROLL for (int j = 0; j < Rows; ++j) {
       const float factor = a[j * step + t * inner];
       sums[j][0] += factor * at(row, 0);
       sums[j][1] += factor * at(row, 1);
@@ -111,13 +109,13 @@ template <int Rows>
 inline __attribute__((always_inline)) void forward_tile(const Geometry& g, const float* weights, const float* bias,
                                                         const float* taps, float* output) {
   Vector sums[kTile][2];
-  for (int j = 0; j < Rows; ++j) {
+  DISTBELIEF_UNROLL for (int j = 0; j < Rows; ++j) {
     const float start = bias == nullptr ? 0.0F : bias[j * g.places()];
     sums[j][0] = Vector{} + start;
     sums[j][1] = Vector{} + start;
   }
   multiply<Rows>(weights, g.places() * g.taps(), 1, taps, g.tap_offsets.data(), g.taps(), sums);
-  for (int j = 0; j < Rows; ++j) {
+  DISTBELIEF_UNROLL for (int j = 0; j < Rows; ++j) {
     at(output + j * g.places() * kLanes, 0) = sums[j][0];
     at(output + j * g.places() * kLanes, 1) = sums[j][1];
   }
@@ -154,12 +152,12 @@ template <int Rows>
 inline __attribute__((always_inline)) void image_tile(const Geometry& g, const float* weights, const float* gradient,
                                                       const std::int64_t* offsets, float* taps) {
   Vector sums[kTile][2];
-  for (int j = 0; j < Rows; ++j) {
+  DISTBELIEF_UNROLL for (int j = 0; j < Rows; ++j) {
     sums[j][0] = at(taps + offsets[j] * kLanes, 0);
     sums[j][1] = at(taps + offsets[j] * kLanes, 1);
   }
   multiply<Rows>(weights, 1, g.places() * g.taps(), gradient, g.filter_offsets.data(), g.filters, sums);
-  for (int j = 0; j < Rows; ++j) {
+  DISTBELIEF_UNROLL for (int j = 0; j < Rows; ++j) {
     at(taps + offsets[j] * kLanes, 0) = sums[j][0];
     at(taps + offsets[j] * kLanes, 1) = sums[j][1];
   }
@@ -199,25 +197,19 @@ inline __attribute__((always_inline)) void weight_tile(const Geometry& g, const 
   for (std::int64_t block = 0; block < g.blocks; ++block) {
     const float* out = gradient + block * g.output_block();
     const float* in = taps + block * g.image_block();
-    for (int half = 0; half < 2; ++half) {
+    DISTBELIEF_UNROLL for (int half = 0; half < 2; ++half) {
       Vector values[Taps];
-      for (int t = 0; t < Taps; ++t) {
-        values[t] = at(in + offsets[t] * kLanes, half);
-      }
-      for (int f = 0; f < Filters; ++f) {
+      DISTBELIEF_UNROLL for (int t = 0; t < Taps; ++t) { values[t] = at(in + offsets[t] * kLanes, half); }
+      DISTBELIEF_UNROLL for (int f = 0; f < Filters; ++f) {
         const Vector slope = at(out + f * g.places() * kLanes, half);
-        for (int t = 0; t < Taps; ++t) {
-          sums[f * Taps + t] += slope * values[t];
-        }
+        DISTBELIEF_UNROLL for (int t = 0; t < Taps; ++t) { sums[f * Taps + t] += slope * values[t]; }
       }
     }
   }
   Vector totals;
   add_across(sums, totals);
-  for (int f = 0; f < Filters; ++f) {
-    for (int t = 0; t < Taps; ++t) {
-      weights[f * g.places() * g.taps() + t] = totals[f * Taps + t];
-    }
+  DISTBELIEF_UNROLL for (int f = 0; f < Filters; ++f) {
+    DISTBELIEF_UNROLL for (int t = 0; t < Taps; ++t) { weights[f * g.places() * g.taps() + t] = totals[f * Taps + t]; }
   }
 }
 
