@@ -130,11 +130,18 @@ void Replica::predict(const Batch& batch, std::vector<float>& out) {
   });
 }
 
-std::string Replica::find_nonfinite(const Batch& batch) {
+std::string Replica::nonfinite_parameter() const {
   for (const ParameterEntry& entry : table_.entries()) {
     if (!all_finite(values().data() + entry.range.begin, entry.range.size())) {
-      return "parameter '" + entry.name + "'";
+      return entry.name;
     }
+  }
+  return {};
+}
+
+std::string Replica::find_nonfinite(const Batch& batch) {
+  if (const std::string name = nonfinite_parameter(); !name.empty()) {
+    return "parameter '" + name + "'";
   }
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     Program& compiled = program(lane, rows, Purpose::training);

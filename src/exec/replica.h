@@ -42,6 +42,8 @@ class Replica {
   /// Inference: rows × outputs are appended to `out`.
   void predict(const Batch& batch, std::vector<float>& out);
 
+  /// The first parameter that holds a number that is not finite; empty when none does.
+  std::string nonfinite_parameter() const;
   /// What first holds a number that is not finite: "parameter 'x'" or "layer 'y'"; empty when nothing does.
   std::string find_nonfinite(const Batch& batch);
 

@@ -169,6 +169,14 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       pause_clock();
       log_steps(state.train_seconds - logged);
       logged = state.train_seconds;
+      // A clamp can hide what is not finite from the loss, so the parameters are looked at, too.
+      if (const std::string name = replica->nonfinite_parameter(); !name.empty()) {
+        summary.status = "diverged";
+        summary.problem = fmt::format("parameter '{}' is not finite after step {} (epoch {})", name, state.step,
+                                      state.epoch + 1);
+        break;
+      }
+      mark = Clock::now();
     }
     if (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0) {
       pause_clock();
