@@ -1,5 +1,6 @@
 #include "graph/layers/conv2d.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
@@ -7,6 +8,7 @@
 #include "base/parallel.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reordering.h"
+#include "graph/layers/sparse_conv_gradient.h"
 #include "graph/layers/thin_conv_gradient.h"
 #include "tensor/vector_ops.h"
 
@@ -112,6 +114,12 @@ class Conv2dKernel : public Kernel {
           !input_reorder_.needed() && output_.layout == blocked) {
         thin_gradient_.emplace(image, options.filters, w, Extent{output[2], output[3]});
       }
+      const Desc blocked_source(source, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nChw8c);
+      const bool thick = source_layout_ == blocked_source && input.layout == blocked_source;
+      if (SparseConvGradient::fits(image, options.filters, options.groups, w) && output_.layout == blocked &&
+          (thick || thin_gradient_)) {
+        sparse_gradient_.emplace(image, options.filters, w, Extent{output[2], output[3]}, !thick);
+      }
     }
     traits_.backward_reads_inputs = !input_reorder_.needed();
     traits_.backward_reads_output = options.relu;
@@ -185,11 +193,17 @@ class Conv2dKernel : public Kernel {
       relu_backward(memory_.output, memory_.output_gradient, reinterpret_cast<float*>(masked_gradient_),
                     output_.stored_floats());
     }
+    const float* gradient = options_.relu ? reinterpret_cast<const float*>(masked_gradient_) : memory_.output_gradient;
+    const auto* input = static_cast<const float*>(memory_.inputs[0]);
+    float* bias_gradient = options_.bias ? memory_.parameter_gradients[1] : nullptr;
+    if (sparse_gradient_ && (!thin_gradient_ || memory_.input_gradients[0] == nullptr) &&
+        sparse_gradient_->worthwhile(gradient)) {
+      sparse_gradient_->run(input, gradient, memory_.parameters[0], memory_.parameter_gradients[0], bias_gradient,
+                            memory_.input_gradients[0], own_scratch_, threads_);
+      return;
+    }
     if (thin_gradient_) {
-      thin_gradient_->run(static_cast<const float*>(memory_.inputs[0]),
-                          options_.relu ? reinterpret_cast<const float*>(masked_gradient_) : memory_.output_gradient,
-                          memory_.parameter_gradients[0], options_.bias ? memory_.parameter_gradients[1] : nullptr,
-                          thin_scratch_, threads_);
+      thin_gradient_->run(input, gradient, memory_.parameter_gradients[0], bias_gradient, own_scratch_, threads_);
     } else {
       source_for_weights_.run(engine_);
       gradient_for_weights_.run(engine_);
@@ -215,9 +229,10 @@ class Conv2dKernel : public Kernel {
     Pieces garbage(scratch);
     if (training) {
       masked_gradient_ = garbage.take(options_.relu ? output_.layout.get_size() : 0);
-      if (thin_gradient_) {
-        thin_scratch_ = garbage.take(thin_gradient_->scratch_bytes(threads_));
-      } else {
+      const std::size_t thin_bytes = thin_gradient_ ? thin_gradient_->scratch_bytes(threads_) : 0;
+      const std::size_t sparse_bytes = sparse_gradient_ ? sparse_gradient_->scratch_bytes(threads_) : 0;
+      own_scratch_ = garbage.take(std::max(thin_bytes, sparse_bytes));
+      if (!thin_gradient_) {
         source_for_weights_copy_ = garbage.take(source_for_weights_.bytes());
         gradient_for_weights_copy_ = garbage.take(gradient_for_weights_.bytes());
         weights_gradient_ =
@@ -246,7 +261,8 @@ class Conv2dKernel : public Kernel {
   convolution_backward_data backward_data_;
   Reordering input_reorder_, weights_reorder_, source_for_weights_, gradient_for_weights_, weights_gradient_reorder_,
       gradient_for_data_, weights_for_data_, input_gradient_reorder_;
-  std::optional<ThinConvGradient> thin_gradient_;  ///< in place of oneDNN's, when the input has few channels
+  std::optional<ThinConvGradient> thin_gradient_;      ///< in place of oneDNN's, when the input has few channels
+  std::optional<SparseConvGradient> sparse_gradient_;  ///< for both gradients, when there are few numbers to multiply
   const int threads_ = thread_count();
   bool same_weights_ = false;  ///< backward wants the weights in forward's layout
   Arguments forward_arguments_, backward_weights_arguments_, backward_data_arguments_;
@@ -255,7 +271,7 @@ class Conv2dKernel : public Kernel {
   std::byte* weights_copy_ = nullptr;
   // Scratch.
   std::byte* masked_gradient_ = nullptr;
-  std::byte* thin_scratch_ = nullptr;
+  std::byte* own_scratch_ = nullptr;  ///< of thin_gradient_ and sparse_gradient_
   std::byte* source_for_weights_copy_ = nullptr;
   std::byte* gradient_for_weights_copy_ = nullptr;
   std::byte* weights_gradient_ = nullptr;
