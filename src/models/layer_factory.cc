@@ -48,8 +48,10 @@ LayerPtr make_dense_layer(LayerAttributes& attributes) {
   DenseOptions options;
   options.units = attributes.outputs("units");
   options.bias = attributes.flag("bias", true);
-  const bool he = attributes.word("init", {"he", "glorot"}, "he") == "he";
-  options.init = he ? DenseOptions::Init::he : DenseOptions::Init::glorot;
+  const std::string init = attributes.word("init", {"he", "glorot", "small"}, "he");
+  options.init = init == "he"       ? DenseOptions::Init::he
+                 : init == "glorot" ? DenseOptions::Init::glorot
+                                    : DenseOptions::Init::small;
   return std::make_shared<Dense>(options);
 }
 

@@ -10,4 +10,6 @@ Initializer Initializer::glorot(std::int64_t fan_in, std::int64_t fan_out) {
   return uniform(std::sqrt(6.0F / static_cast<float>(fan_in + fan_out)));
 }
 
+Initializer Initializer::small(std::int64_t fan_in) { return uniform(0.1F / std::sqrt(static_cast<float>(fan_in))); }
+
 }  // namespace distbelief

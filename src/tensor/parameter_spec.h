@@ -19,6 +19,8 @@ struct Initializer {
   /// He et al. 2015, for layers that a ReLU follows; Glorot and Bengio 2010 for others.
   static Initializer he(std::int64_t fan_in);
   static Initializer glorot(std::int64_t fan_in, std::int64_t fan_out);
+  /// For a network's last layer: its first predictions are nearly even, and the first steps cannot tear it apart.
+  static Initializer small(std::int64_t fan_in);
 };
 
 /// Optimized parameters follow an update rule; averaged ones (batch norm's statistics) are pulled towards what each

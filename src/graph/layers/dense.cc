@@ -148,8 +148,9 @@ std::vector<ParameterSpec> Dense::parameters(ValueSpecs inputs) const {
   const ValueSpec& input = expect_rows(*this, inputs);
   const std::int64_t features = input.shape.dims().back();
   const bool sparse = input.kind == ValueKind::sparse;
-  const Initializer init = options_.init == DenseOptions::Init::he ? Initializer::he(features)
-                                                                   : Initializer::glorot(features, options_.units);
+  const Initializer init = options_.init == DenseOptions::Init::he       ? Initializer::he(features)
+                           : options_.init == DenseOptions::Init::glorot ? Initializer::glorot(features, options_.units)
+                                                                         : Initializer::small(features);
   std::vector<ParameterSpec> specs = {
       {.name = "weight",
        .shape = sparse ? Shape{features, options_.units} : Shape{options_.units, features},

@@ -8,8 +8,8 @@ struct DenseOptions {
   std::int64_t units = 0;
   bool bias = true;
   bool relu = false;  ///< followed by a ReLU, in one pass
-  /// he for layers before a ReLU, glorot for sigmoid, tanh and outputs.
-  enum class Init { he, glorot } init = Init::he;
+  /// he for layers before a ReLU, glorot for sigmoid and tanh, small for the last layer.
+  enum class Init { he, glorot, small } init = Init::he;
 };
 
 /// y = x Wᵀ + b on the last dimension. Dense inputs: W is [units, inputs]. Sparse inputs: W is [columns, units], so

@@ -51,7 +51,7 @@ LossPtr usual_loss(const SampleSpec& data) {
 LayerPtr make_dense(std::int64_t units) { return std::make_shared<Dense>(DenseOptions{.units = units}); }
 
 LayerPtr make_output(std::int64_t units) {
-  return std::make_shared<Dense>(DenseOptions{.units = units, .init = DenseOptions::Init::glorot});
+  return std::make_shared<Dense>(DenseOptions{.units = units, .init = DenseOptions::Init::small});
 }
 
 LayerPtr make_conv(std::int64_t filters, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool bias) {

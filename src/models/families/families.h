@@ -38,7 +38,7 @@ void expect_numbers(const ModelOptions& options, const SampleSpec& data);
 LossPtr usual_loss(const SampleSpec& data);
 
 LayerPtr make_dense(std::int64_t units);
-/// A dense layer that no ReLU follows: it starts with smaller weights.
+/// The last layer: it starts with weights so small that first predictions are nearly even.
 LayerPtr make_output(std::int64_t units);
 LayerPtr make_conv(std::int64_t filters, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
                    bool bias = true);
