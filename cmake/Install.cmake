@@ -9,9 +9,7 @@ set_target_properties(distbelief_all PROPERTIES EXPORT_NAME distbelief)
 target_link_libraries(distbelief_all INTERFACE ${modules})
 
 install(TARGETS distbelief_all ${modules} EXPORT distbelief ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET distbelief_program)
-  install(TARGETS distbelief_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS distbelief_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/distbelief
         FILES_MATCHING PATTERN "*.h")
 install(EXPORT distbelief NAMESPACE distbelief:: FILE distbeliefTargets.cmake

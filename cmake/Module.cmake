@@ -1,14 +1,16 @@
-# distbelief_module(<folder> [MODULES a b] [LIBRARIES X::Y] [PRIVATE_LIBRARIES X::Y])
+# distbelief_module(<folder> [THREADED] [MODULES a b] [LIBRARIES X::Y] [PRIVATE_LIBRARIES X::Y])
 #
 # One static library for one folder of src/. MODULES are those of ours it may include: the link list is the include
 # rule, and tests/include_rule_test.py compares it with the table in ARCHITECTURE.md. Sources are all *.cc below the
-# folder; *_test.cc become the test program <folder>_test; *_fuzz.cc one libFuzzer target each.
+# folder; *_test.cc become the test program <folder>_test; *_fuzz.cc one libFuzzer target each. THREADED: its tests run
+# threads, and so under ThreadSanitizer too.
+add_custom_target(test_programs)
+add_custom_target(threaded_test_programs)
+add_custom_target(fuzzers)
+
 function(distbelief_module name)
-  cmake_parse_arguments(ARG "" "" "MODULES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED" "" "MODULES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
-  if(NOT EXISTS ${folder})
-    return()  # not written yet
-  endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
   set(tests ${sources})
   set(fuzzers ${sources})
@@ -24,9 +26,6 @@ function(distbelief_module name)
     $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/distbelief>)
   target_link_libraries(distbelief_${name} PUBLIC ${ARG_LIBRARIES} PRIVATE ${ARG_PRIVATE_LIBRARIES})
   foreach(module ${ARG_MODULES})
-    if(NOT TARGET distbelief::${module})
-      continue()
-    endif()
     target_link_libraries(distbelief_${name} PUBLIC distbelief::${module})
   endforeach()
   # The headers that cost the most to read are read once, by tensor, for all who stand above it.
@@ -44,6 +43,11 @@ function(distbelief_module name)
     target_compile_definitions(${name}_test PRIVATE TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
     target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h>)
     add_test(NAME ${name} COMMAND ${name}_test)
+    add_dependencies(test_programs ${name}_test)
+    if(ARG_THREADED)
+      set_tests_properties(${name} PROPERTIES LABELS threads)
+      add_dependencies(threaded_test_programs ${name}_test)
+    endif()
   endif()
   if(DISTBELIEF_FUZZ)
     foreach(fuzzer ${fuzzers})
@@ -51,6 +55,7 @@ function(distbelief_module name)
       add_executable(${target} ${fuzzer})
       target_link_libraries(${target} PRIVATE distbelief::${name})
       target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+      add_dependencies(fuzzers ${target})
     endforeach()
   endif()
 endfunction()
