@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# From a fresh clone to a trained network: installs what is missing, builds, trains lenet on Fashion-MNIST.
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+cd "$root"
+
+"$root/scripts/install_packages.sh" build
+"$root/scripts/build.sh" release distbelief_program
+echo
+
+program=build/release/distbelief
+number=1
+while [[ -e runs/quickstart-$number ]]; do
+  number=$((number + 1))
+done
+run="runs/quickstart-$number"
+"$program" train --model lenet --data fashion-mnist --epochs 5 --batch 128 --lr 0.05 --momentum 0.9 \
+  --schedule cosine --weight-decay 0.0005 --out "$run"
+
+cat <<END
+
+All of it is in $root/$run:
+  report.html        curves, layers, the machine; open it in a browser
+  summary.json       the numbers, for scripts
+  model.safetensors  the trained network
+  run.yaml           what reproduces this run: $program train $run/run.yaml --out runs/again
+
+Next, from $root:
+  $program train --help
+  $program train --model mlp --epochs 10 --optimizer adam --lr 0.001
+  ./test.sh
+END
