@@ -50,8 +50,10 @@ class ShowRun : public RunObserver {
 int show_summary(const RunSummary& summary) {
   fmt::print("\n");
   if (summary.status == "diverged") {
-    fmt::print(stderr, "distbelief: training diverged: {}; the last good checkpoint is kept in {}\n", summary.problem,
-               (summary.folder / "checkpoints").string());
+    const std::filesystem::path checkpoints = summary.folder / "checkpoints";
+    fmt::print(stderr, "distbelief: training diverged: {}; {}\n", summary.problem,
+               std::filesystem::exists(checkpoints) ? "the last good checkpoint is kept in " + checkpoints.string()
+                                                    : "there is no checkpoint yet");
     return 3;
   }
   if (summary.last.test_accuracy) {

@@ -65,17 +65,21 @@ void for_each_line(std::string_view text, Visit visit) {
   }
 }
 
-std::string rows_until(const std::filesystem::path& path, std::int64_t last_step) {
+/// The first `rows` rows, or as many as there are; `rows` becomes their number.
+std::string first_rows(const std::filesystem::path& path, std::int64_t& rows) {
   std::string kept;
+  std::int64_t count = 0;
   for_each_line(read_file(path), [&](int number, std::string_view line) {
-    const auto row = parse_row(line);
-    if (!row) {
+    if (count == rows) {
+      return;
+    }
+    if (!parse_row(line)) {
       throw FileError(fmt::format("{}:{}: expected a JSON object with a step and numbers", path.string(), number));
     }
-    if (row->step <= last_step) {
-      kept.append(line).push_back('\n');
-    }
+    kept.append(line).push_back('\n');
+    ++count;
   });
+  rows = count;
   return kept;
 }
 
@@ -90,9 +94,10 @@ std::optional<double> MetricsRow::value(std::string_view name) const {
   return std::nullopt;
 }
 
-MetricsLog::MetricsLog(const std::filesystem::path& path, std::optional<std::int64_t> last_step) : path_(path) {
-  const bool goes_on = last_step && std::filesystem::exists(path);
-  const std::string kept = goes_on ? rows_until(path, *last_step) : std::string();
+MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t rows) : path_(path) {
+  const bool goes_on = rows > 0 && std::filesystem::exists(path);
+  rows_ = goes_on ? rows : 0;
+  const std::string kept = goes_on ? first_rows(path, rows_) : std::string();
   write_file_atomically(path, kept);
   size_ = static_cast<std::int64_t>(kept.size());
   fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -102,7 +107,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, std::optional<std::int
 }
 
 MetricsLog::MetricsLog(MetricsLog&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_), rows_(other.rows_) {}
 
 MetricsLog::~MetricsLog() {
   if (fd_ >= 0) {
@@ -127,6 +132,7 @@ void MetricsLog::append(const MetricsRow& row) {
     done += static_cast<std::size_t>(written);
   }
   size_ += static_cast<std::int64_t>(line.size());
+  rows_ += 1;
 }
 
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {

@@ -26,25 +26,26 @@ struct MetricsRow {
 class MetricsLog {
  public:
   /// Begins an empty file. Throws FileError.
-  static MetricsLog create(const std::filesystem::path& path) { return MetricsLog(path, std::nullopt); }
-  /// Goes on with a file of an earlier part of the run: rows past `last_step`, and a last line that was cut off, are
-  /// first removed, in one stroke. A missing file is begun.
-  static MetricsLog resume(const std::filesystem::path& path, std::int64_t last_step) {
-    return MetricsLog(path, last_step);
-  }
+  static MetricsLog create(const std::filesystem::path& path) { return MetricsLog(path, 0); }
+  /// Goes on with a file of an earlier part of the run: what comes after its first `rows` rows is first removed, in one
+  /// stroke. A missing file is begun.
+  static MetricsLog resume(const std::filesystem::path& path, std::int64_t rows) { return MetricsLog(path, rows); }
   ~MetricsLog();
   MetricsLog(MetricsLog&& other) noexcept;
   MetricsLog& operator=(MetricsLog&&) = delete;
 
   /// Throws FileError when the row cannot be written; no part of it is then in the file.
   void append(const MetricsRow& row);
+  /// Rows in the file. A checkpoint keeps this number, for resume().
+  std::int64_t rows() const { return rows_; }
 
  private:
-  MetricsLog(const std::filesystem::path& path, std::optional<std::int64_t> last_step);
+  MetricsLog(const std::filesystem::path& path, std::int64_t rows);
 
   std::filesystem::path path_;
   int fd_ = -1;
   std::int64_t size_ = 0;
+  std::int64_t rows_ = 0;
 };
 
 /// All rows of a file, in order; null is NaN. A last line without its end is left out, for a run was killed there.

@@ -44,7 +44,7 @@ TEST_F(MetricsLogTest, ReadsBackEveryBit) {
   EXPECT_FALSE(rows[0].value("c"));
 }
 
-TEST_F(MetricsLogTest, ResumeForgetsWhatCameAfterTheStepAndAnUnfinishedLine) {
+TEST_F(MetricsLogTest, ResumeForgetsWhatCameAfterItsRowsAndAnUnfinishedLine) {
   {
     MetricsLog log = MetricsLog::create(path_);
     for (int step = 1; step <= 5; ++step) {

@@ -59,6 +59,7 @@ std::string state_text(const TrainingState& state, const std::map<std::string, s
               {"best_score", state.best_score},
               {"best_step", state.best_step},
               {"epochs_since_best", state.epochs_since_best},
+              {"metrics_rows", state.metrics_rows},
               {"last", report_json(state.last)}}
       .dump();
 }
@@ -75,6 +76,7 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
     state.best_step = root.at("best_step");
     state.epochs_since_best = root.at("epochs_since_best");
     state.last = report_from(root.at("last"));
+    state.metrics_rows = root.at("metrics_rows");
   } catch (const json::exception& error) {
     throw FileError(fmt::format("{}: the state of the run is damaged: {}", file, error.what()));
   }

@@ -118,21 +118,22 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const std::filesystem:
   run_ = std::make_unique<Run>(std::move(config), observer, std::move(data), std::move(card));
   Run& run = *run_;
 
-  std::optional<InitReport> initialised;
-  if (!run.config.init.empty()) {
-    initialised = init_from(run.config.init, run.table, run.replica->values());
-  }
   run.strategy->join(*run.replica);
   bool restored = false;
   if (resume_from != nullptr) {
     run.folder = RunFolder::open(*resume_from);
     restored = run.restore();
-  } else {
+  }
+  std::optional<InitReport> initialised;
+  if (!run.config.init.empty() && !restored) {
+    initialised = init_from(run.config.init, run.table, run.replica->values());
+  }
+  if (resume_from == nullptr) {
     run.folder = RunFolder::create(run.config, run.data.name);
   }
   run.config.out = run.folder->path().string();
   write_file_atomically(run.folder->config(), config_text(run.config));
-  run.metrics.emplace(MetricsLog::resume(run.folder->metrics(), restored ? run.state.step : 0));
+  run.metrics.emplace(MetricsLog::resume(run.folder->metrics(), run.state.metrics_rows));
   run.events = std::make_unique<EventFile>(run.folder->path(), this_machine().host, wall_clock(), run.state.step);
 
   const SampleSpec& spec = run.data.train->spec();

@@ -29,6 +29,7 @@ struct TrainingState {
   std::int64_t best_step = -1;
   std::int64_t epochs_since_best = 0;
   EpochReport last;
+  std::int64_t metrics_rows = 0;  ///< lines of metrics.jsonl
 };
 
 /// The parts of one run, in the order in which they are built.

@@ -42,6 +42,7 @@ double Trainer::Run::epochs_done() const {
 
 void Trainer::Run::log(const std::vector<std::pair<std::string, double>>& values) {
   metrics->append({.step = state.step, .epoch = epochs_done(), .time = state.train_seconds, .values = values});
+  state.metrics_rows = metrics->rows();
   events->scalars(state.step, wall_clock(), values);
 }
 
@@ -102,7 +103,7 @@ bool Trainer::Run::end_epoch(double epoch_seconds) {
   }
   state.last = report;
   if (config.checkpoint_every == 0 || report.best) {
-    write_checkpoint(score);
+    write_checkpoint(report.best ? score : std::nullopt);  // one that is only as good does not push the best out
   }
   observer.epoch_ended(report);
   return config.early_stop > 0 && state.epochs_since_best >= config.early_stop;
@@ -157,8 +158,9 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     }
     if (report.outcome == StepReport::Outcome::diverged) {
       summary.status = "diverged";
-      summary.problem = fmt::format("the loss is {} at step {} (epoch {}); first seen in {}", report.sums.loss,
-                                    state.step + 1, state.epoch + 1, report.culprit);
+      summary.problem =
+          fmt::format("the loss is {} at step {} (epoch {}); first seen in {}", report.sums.loss, state.step + 1,
+                      state.epoch + 1, report.culprit.empty() ? "the loss" : report.culprit);
       break;
     }
     state.step += 1;
@@ -172,8 +174,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       // A clamp can hide what is not finite from the loss, so the parameters are looked at, too.
       if (const std::string name = replica->nonfinite_parameter(); !name.empty()) {
         summary.status = "diverged";
-        summary.problem = fmt::format("parameter '{}' is not finite after step {} (epoch {})", name, state.step,
-                                      state.epoch + 1);
+        summary.problem =
+            fmt::format("parameter '{}' is not finite after step {} (epoch {})", name, state.step, state.epoch + 1);
         break;
       }
       mark = Clock::now();

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""train_test.py PROGRAM   What `distbelief train` promises, with real processes, kills, signals and full disks.
+
+DISTBELIEF_TEST_KILLS (6) says how often the test of kill -9 kills, DISTBELIEF_TEST_SEED (1) when.
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+KILLS = int(os.environ.get("DISTBELIEF_TEST_KILLS", "6"))
+SEED = int(os.environ.get("DISTBELIEF_TEST_SEED", "1"))
+DATA = "synthetic:classes=4,shape=1x12x12,samples=600,seed=3,noise=6"
+SMALL = {"data": DATA, "model": "mlp", "model-options": "hidden=24,dropout=0.2", "batch": 16, "epochs": 3, "lr": 0.02,
+         "momentum": 0.9, "log-every": 5, "threads": 1}
+PATIENCE = 240  # seconds: far more than any of it takes, also under a sanitizer on a busy machine
+
+
+def options(changes):
+    words = []
+    for key, value in {**SMALL, **changes}.items():
+        if value is not None:
+            words += [f"--{key}", str(value)]
+    return words
+
+
+def run(*words, **keywords):
+    return subprocess.run([PROGRAM, "train", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE,
+                          **keywords)
+
+
+def summary_of(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+def metrics_of(folder):
+    """The rows of metrics.jsonl without what depends on the clock."""
+    rows = []
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        row.pop("time")
+        row.pop("samples_per_second", None)
+        rows.append(row)
+    return rows
+
+
+def tensors_of(path):
+    """{name: bytes} of a safetensors file."""
+    content = path.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: content[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]]
+            for name, entry in header.items()}
+
+
+def checkpoints_of(folder):
+    return sorted(path for path in (folder / "checkpoints").iterdir() if path.name.startswith("step-"))
+
+
+def leftovers_of(folder):
+    return [path for path in folder.rglob(".*")]
+
+
+class TrainCase(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="distbelief-train-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def train(self, name, expect=0, words=(), **changes):
+        """Runs to the end and returns (folder of the run, the finished process)."""
+        out = self.folder / name
+        done = run(*words, *options({key.replace("_", "-"): value for key, value in changes.items()}), "--out", out)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return out, done
+
+    def resume(self, folder, *words, expect=0, **keywords):
+        done = run("--resume", folder, *words, **keywords)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done
+
+    def start(self, *words):
+        process = subprocess.Popen([PROGRAM, "train", *map(str, words)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+
+        def end():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        self.addCleanup(end)
+        return process
+
+    def wait_for(self, condition, process):
+        """Until the condition holds; fails when the process ends before that."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "nothing happened for too long")
+            if process.poll() is not None:
+                self.fail(f"ended with {process.returncode} too early: {process.stdout.read()}{process.stderr.read()}")
+            time.sleep(0.002)
+
+    def assert_same_run(self, one, other):
+        self.assertEqual((one / "model.safetensors").read_bytes(), (other / "model.safetensors").read_bytes())
+        self.assertEqual(metrics_of(one), metrics_of(other))
+        for key in ("train_loss", "test_loss", "test_accuracy", "steps", "epochs", "samples"):
+            self.assertEqual(summary_of(one)[key], summary_of(other)[key], key)
+
+    def assert_one_line(self, text, *parts):
+        self.assertEqual(len(text.strip().splitlines()), 1, text)
+        for part in parts:
+            self.assertIn(part, text)
+
+    def assert_audit(self, folder, samples):
+        self.assertEqual(summary_of(folder)["samples"],
+                         {"leased": samples, "applied": samples, "dropped": 0, "lost": 0, "duplicated": 0})
+
+
+class SameBits(TrainCase):
+    def test_one_thread(self):
+        self.twice()
+
+    def test_two_threads_inside_kernels(self):
+        self.twice(threads=2, thread_mode="kernels")
+
+    def test_two_threads_as_lanes(self):
+        self.twice(threads=2, thread_mode="lanes")
+
+    def test_another_seed_gives_another_model(self):
+        one, _ = self.train("one", epochs=1)
+        other, _ = self.train("other", epochs=1, seed=2)
+        self.assertNotEqual((one / "model.safetensors").read_bytes(), (other / "model.safetensors").read_bytes())
+
+    def test_run_yaml_of_a_finished_run_reproduces_it(self):
+        one, _ = self.train("one", validation=0.1, optimizer="adam", lr=0.003, momentum=None, schedule="cosine",
+                            crop_padding=1, flip=None, weight_decay=0.001, clip_norm=1, threads=2)
+        other = self.folder / "other"
+        done = run(one / "run.yaml", "--out", other)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_same_run(one, other)
+
+    def twice(self, **changes):
+        one, _ = self.train("one", **changes)
+        other, _ = self.train("other", **changes)
+        self.assert_same_run(one, other)
+        self.assert_audit(one, 3 * 600)
+        self.assertEqual(leftovers_of(one), [])
+
+
+class Interrupted(TrainCase):
+    def test_killed_again_and_again_ends_as_if_never_killed(self):
+        # Every 19 steps: checkpoints fall on ends of epochs as well as between them (38 steps an epoch).
+        epochs = max(30, 5 * KILLS)
+        changes = {"epochs": epochs, "checkpoint_every": 19, "validation": 0.01}
+        whole, _ = self.train("whole", **changes)
+        moments = random.Random(SEED)
+        out = self.folder / "killed"
+        begin = options({"epochs": epochs, "checkpoint-every": 19, "validation": 0.01}) + ["--out", out]
+        kills = 0
+        while kills < KILLS:
+            began_before = (out / "run.yaml").exists()
+            process = self.start("--resume", out) if began_before else self.start(*begin)
+            if kills == 0:  # once before there is anything to go on with
+                time.sleep(moments.uniform(0, 0.05))
+            else:
+                log = out / "metrics.jsonl"
+                size = log.stat().st_size if log.exists() else 0
+                deadline = time.monotonic() + PATIENCE
+                while process.poll() is None and time.monotonic() < deadline and (
+                        not log.exists() or log.stat().st_size == size):
+                    time.sleep(0.001)
+                time.sleep(moments.uniform(0, 0.15))
+            if process.poll() is not None:
+                self.assertEqual(process.returncode, 0, process.stderr.read())
+                break
+            process.kill()
+            process.wait()
+            kills += 1
+        self.assertGreaterEqual(kills, min(KILLS, 3), "the run ended before it could be killed")
+        if (out / "run.yaml").exists():
+            self.resume(out)
+        else:
+            self.assertEqual(run(*begin).returncode, 0)
+        self.assert_same_run(whole, out)
+        self.assert_audit(out, epochs * 594)
+        self.assertEqual(leftovers_of(out), [])
+
+    def test_sigint_writes_a_checkpoint_and_says_how_to_go_on(self):
+        self.stop_by(signal.SIGINT, 130)
+
+    def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(self):
+        self.stop_by(signal.SIGTERM, 143)
+
+    def stop_by(self, number, code):
+        whole, _ = self.train("whole", epochs=40, log_every=1)
+        out = self.folder / "stopped"
+        process = self.start(*options({"epochs": 40, "log-every": 1}), "--out", out)
+        log = out / "metrics.jsonl"
+        self.wait_for(lambda: log.exists() and log.read_bytes().count(b"\n") >= 3, process)
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, code, output + errors)
+        self.assertIn(f"distbelief train --resume {out}", output)
+        self.assertEqual(summary_of(out)["status"], "interrupted")
+        step = summary_of(out)["steps"]
+        self.assertEqual(checkpoints_of(out)[-1].name, f"step-{step:08}")
+        self.assertFalse((out / "model.safetensors").exists())
+        done = self.resume(out)
+        self.assertIn(f"at step {step}", done.stdout)
+        self.assert_same_run(whole, out)
+        self.assert_audit(out, 40 * 600)
+
+    def test_a_finished_run_can_go_on_for_more_epochs(self):
+        whole, _ = self.train("whole", epochs=5)
+        part, _ = self.train("part", epochs=2)
+        self.resume(part, "--epochs", 5)
+        self.assert_same_run(whole, part)
+
+    def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(self):
+        whole, _ = self.train("whole", epochs=4)
+        part, _ = self.train("part", epochs=3)
+        newest, before = checkpoints_of(part)[-1], checkpoints_of(part)[-2]
+        values = newest / "values.safetensors"
+        content = bytearray(values.read_bytes())
+        content[-5] ^= 1
+        values.write_bytes(content)
+        done = self.resume(part, "--epochs", 4)
+        self.assertRegex(done.stdout, rf"{newest.name} cannot be used: .*values.safetensors")
+        self.assertIn(f"at step {int(before.name.split('-')[1])},", done.stdout)
+        self.assert_same_run(whole, part)
+
+    def test_a_resumed_run_does_not_need_the_model_it_began_with(self):
+        first, _ = self.train("first", epochs=1)
+        whole, _ = self.train("whole", epochs=3, init=first)
+        part, _ = self.train("part", epochs=2, init=first)
+        shutil.rmtree(first)
+        self.resume(part, "--epochs", 3)
+        self.assert_same_run(whole, part)
+
+
+class Diverged(TrainCase):
+    def test_nan_stops_at_once_and_names_step_and_layer(self):
+        out, done = self.train("out", expect=3, lr=1e30)
+        self.assert_one_line(done.stderr, "at step ")
+        self.assertRegex(done.stderr, r"at step \d+ .*first seen in (layer|parameter) '\w+")
+        self.assertFalse((out / "model.safetensors").exists())
+        self.assertEqual(summary_of(out)["status"], "diverged")
+        self.assertFalse((out / "checkpoints").exists())
+        self.assertIn("there is no checkpoint yet", done.stderr)
+
+    def test_the_last_good_checkpoint_stays_and_is_usable(self):
+        whole, _ = self.train("whole", epochs=4)
+        out, _ = self.train("out", epochs=2)
+        good = {path.name for path in checkpoints_of(out)}
+        done = self.resume(out, "--epochs", 4, "--lr", 1e30, expect=3)
+        self.assert_one_line(done.stderr, str(out / "checkpoints"))
+        self.assertEqual({path.name for path in checkpoints_of(out)}, good)
+        self.resume(out, "--epochs", 4, "--lr", 0.02)
+        self.assertEqual((out / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
+
+
+class Transfer(TrainCase):
+    def test_frozen_parameters_keep_their_bytes_and_a_changed_head_begins_anew(self):
+        first, _ = self.train("first", epochs=2)
+        second, done = self.train("second", epochs=2, init=first, freeze="hidden*",
+                                  data=DATA.replace("classes=4", "classes=6"))
+        before, after = tensors_of(first / "model.safetensors"), tensors_of(second / "model.safetensors")
+        for name in ("hidden1.weight", "hidden1.bias"):
+            self.assertEqual(before[name], after[name], name)
+            self.assertIn(f"kept {name}", done.stdout)
+        for name in ("output.weight", "output.bias"):
+            self.assertNotEqual(before[name], after[name], name)
+            self.assertIn(f"anew {name}", done.stdout)
+
+    def test_without_freeze_everything_moves_on(self):
+        first, _ = self.train("first", epochs=1)
+        second, _ = self.train("second", epochs=1, init=first / "model.safetensors")
+        before, after = tensors_of(first / "model.safetensors"), tensors_of(second / "model.safetensors")
+        for name in before:
+            self.assertNotEqual(before[name], after[name], name)
+
+
+class Results(TrainCase):
+    def test_summary_has_what_scripts_rely_on(self):
+        out, _ = self.train("out")
+        summary = summary_of(out)
+        for key in ("algorithm", "model", "data", "seed", "epochs", "workers", "servers", "threads", "train_loss",
+                    "test_loss", "test_accuracy", "train_seconds", "samples_per_second", "parameters", "samples"):
+            self.assertIn(key, summary)
+            self.assertIsNotNone(summary[key], key)
+        self.assert_audit(out, 3 * 600)
+        self.assertGreater(summary["test_accuracy"], 0.5)
+        self.assertEqual({path.name for path in out.iterdir() if not path.name.startswith("events.")},
+                         {"run.yaml", "metrics.jsonl", "checkpoints", "model.safetensors", "summary.json",
+                          "report.html"})
+
+    def test_early_stop_keeps_the_model_that_did_best_on_validation(self):
+        out, _ = self.train("out", epochs=80, validation=0.2, early_stop=4, lr=0.05)
+        summary = summary_of(out)
+        self.assertEqual(summary["status"], "stopped early")
+        self.assertLess(summary["epochs"], 80)
+        rows = [row for row in metrics_of(out) if "validation_accuracy" in row]
+        best = max(rows, key=lambda row: row["validation_accuracy"])  # the first of equals
+        self.assertEqual(summary["model_step"], best["step"])
+        self.assertEqual(summary["epochs"], rows.index(best) + 1 + 4)
+        kept = out / "checkpoints" / f"step-{best['step']:08}" / "values.safetensors"
+        self.assertEqual(tensors_of(kept), tensors_of(out / "model.safetensors"))
+
+    def test_a_folder_with_a_run_is_never_overwritten(self):
+        out, _ = self.train("out", epochs=1)
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        _, done = self.train("out", epochs=1, expect=2)
+        self.assert_one_line(done.stderr, str(out), "--resume")
+        self.assertEqual(before, {path: path.read_bytes() for path in out.rglob("*") if path.is_file()})
+
+
+class FullDisk(TrainCase):
+    def test_a_file_that_cannot_be_written_ends_the_run_and_leaves_earlier_checkpoints(self):
+        whole, _ = self.train("whole", epochs=4)
+        out, _ = self.train("out", epochs=2)
+        before = [path.name for path in checkpoints_of(out)]
+        limit = (checkpoints_of(out)[-1] / "values.safetensors").stat().st_size // 2
+
+        def limited():  # the program sees EFBIG where a full disk gives ENOSPC
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        done = self.resume(out, "--epochs", 4, expect=2, preexec_fn=limited, restore_signals=False)
+        self.assert_one_line(done.stderr, str(out), "File too large")
+        self.assertEqual([path.name for path in checkpoints_of(out)], before)
+        self.assertEqual(leftovers_of(out), [])
+        self.resume(out, "--epochs", 4)
+        self.assert_same_run(whole, out)
+
+    def test_a_full_disk_ends_the_run_and_leaves_earlier_checkpoints(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True)
+        if mounted.returncode != 0:
+            self.skipTest("mounting a small file system is not permitted here")
+        self.addCleanup(subprocess.run, ["umount", disk], check=True)
+        changes = {"model_options": "hidden=256", "checkpoint_every": 10, "epochs": 3, "keep_checkpoints": 9}
+        whole, _ = self.train("whole", **changes)
+        out, done = self.train("disk/out", expect=2, **changes)
+        self.assert_one_line(done.stderr, str(out), "No space left on device")
+        self.assertEqual(leftovers_of(out), [])
+        self.assertGreaterEqual(len(checkpoints_of(out)), 1)
+        elsewhere = self.folder / "elsewhere"
+        shutil.copytree(out, elsewhere)
+        self.resume(elsewhere)
+        self.assert_same_run(whole, elsewhere)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
