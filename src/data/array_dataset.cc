@@ -11,15 +11,15 @@
 
 namespace distbelief {
 
-std::size_t bytes_of(ElementType type) {
+std::size_t bytes_of(ArrayElement type) {
   switch (type) {
-    case ElementType::u8:
+    case ArrayElement::u8:
       return 1;
-    case ElementType::i32:
-    case ElementType::f32:
+    case ArrayElement::i32:
+    case ArrayElement::f32:
       return 4;
-    case ElementType::i64:
-    case ElementType::f64:
+    case ArrayElement::i64:
+    case ArrayElement::f64:
       return 8;
   }
   check(false, "an element type that exists");
@@ -35,9 +35,9 @@ ArrayDataset::ArrayDataset(Contents contents) : contents_(std::move(contents)) {
   check(spec.classes > 0 || contents_.targets.values.size() == size_ * static_cast<std::uint64_t>(spec.targets),
         "targets for each row");
   const std::size_t channels = spec.input.rank() == 0 ? 1 : static_cast<std::size_t>(spec.input[0]);
-  scale_.assign(channels, contents_.type == ElementType::u8 ? 1.0F / 255.0F : 1.0F);
+  scale_.assign(channels, contents_.type == ArrayElement::u8 ? 1.0F / 255.0F : 1.0F);
   offset_.assign(channels, 0.0F);
-  identity_ = contents_.type != ElementType::u8;
+  identity_ = contents_.type != ArrayElement::u8;
 }
 
 std::shared_ptr<const ArrayDataset> ArrayDataset::normalized(const Normalization& normalization) const {
@@ -115,10 +115,10 @@ void ArrayDataset::read(std::span<const std::uint64_t> ids, std::uint64_t epoch,
   start_batch(spec, ids, epoch, batch);
   const std::size_t elements = static_cast<std::size_t>(spec.input.elements());
   switch (contents_.type) {
-    case ElementType::u8:
+    case ArrayElement::u8:
       gather_floats<std::uint8_t>(ids, batch.dense.data());
       break;
-    case ElementType::f32:
+    case ArrayElement::f32:
       if (identity_) {
         for (std::size_t i = 0; i < ids.size(); ++i) {
           std::memcpy(batch.dense.data() + i * elements, row(ids[i]), elements * sizeof(float));
@@ -127,13 +127,13 @@ void ArrayDataset::read(std::span<const std::uint64_t> ids, std::uint64_t epoch,
         gather_floats<float>(ids, batch.dense.data());
       }
       break;
-    case ElementType::f64:
+    case ArrayElement::f64:
       gather_floats<double>(ids, batch.dense.data());
       break;
-    case ElementType::i32:
+    case ArrayElement::i32:
       gather_indices<std::int32_t>(ids, batch.indices.data());
       break;
-    case ElementType::i64:
+    case ArrayElement::i64:
       gather_indices<std::int64_t>(ids, batch.indices.data());
       break;
   }

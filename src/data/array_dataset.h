@@ -10,8 +10,8 @@
 namespace distbelief {
 
 /// How the numbers of an array are stored, little-endian.
-enum class ElementType { u8, i32, i64, f32, f64 };
-std::size_t bytes_of(ElementType type);
+enum class ArrayElement { u8, i32, i64, f32, f64 };
+std::size_t bytes_of(ArrayElement type);
 
 /// Rows of numbers at equal distance in memory or in a mapped file. Not necessarily aligned.
 struct RowBlock {
@@ -22,7 +22,7 @@ struct RowBlock {
 };
 
 /// What the samples are to predict: one class or `spec.targets` floats for each row, or nothing.
-struct Targets {
+struct ArrayTargets {
   std::vector<std::int32_t> classes;
   std::vector<float> values;
 };
@@ -33,9 +33,9 @@ class ArrayDataset final : public Dataset {
  public:
   struct Contents {
     SampleSpec spec;
-    ElementType type = ElementType::u8;
+    ArrayElement type = ArrayElement::u8;
     std::vector<RowBlock> blocks;
-    Targets targets;
+    ArrayTargets targets;
     std::vector<std::string> class_names;
     bool in_memory = true;  ///< or small enough to soon be
   };

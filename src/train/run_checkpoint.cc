@@ -56,6 +56,8 @@ std::string state_text(const TrainingState& state, const std::map<std::string, s
               {"epoch_sums", sums_json(state.epoch_sums)},
               {"logged_sums", sums_json(state.logged_sums)},
               {"train_seconds", state.train_seconds},
+              {"epoch_began", state.epoch_began},
+              {"logged_at", state.logged_at},
               {"best_score", state.best_score},
               {"best_step", state.best_step},
               {"epochs_since_best", state.epochs_since_best},
@@ -72,6 +74,8 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
     state.epoch_sums = sums_from(root.at("epoch_sums"));
     state.logged_sums = sums_from(root.at("logged_sums"));
     state.train_seconds = root.at("train_seconds");
+    state.epoch_began = root.at("epoch_began");
+    state.logged_at = root.at("logged_at");
     state.best_score = root.at("best_score");
     state.best_step = root.at("best_step");
     state.epochs_since_best = root.at("epochs_since_best");

@@ -25,6 +25,8 @@ struct TrainingState {
   LossSums epoch_sums;         ///< of the epoch so far
   LossSums logged_sums;        ///< since the last line of metrics
   double train_seconds = 0;
+  double epoch_began = 0;  ///< in seconds of training
+  double logged_at = 0;    ///< likewise: when metrics were last written
   double best_score = -1e300;
   std::int64_t best_step = -1;
   std::int64_t epochs_since_best = 0;

@@ -91,6 +91,7 @@ bool Trainer::Run::end_epoch(double epoch_seconds) {
   state.epoch += 1;
   state.position = 0;
   state.epoch_sums = {};
+  state.epoch_began = state.train_seconds;
   log(values);
 
   if (score) {
@@ -127,8 +128,6 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   summary.status = "finished";
   const double seconds_before = state.train_seconds;
   const std::int64_t rows_before = static_cast<std::int64_t>(ledger.total().applied);
-  double epoch_began = state.train_seconds;
-  double logged = state.train_seconds;
   auto mark = Clock::now();  // training time runs from here; evaluation and checkpoints are not counted
   const auto pause_clock = [&] {
     state.train_seconds += seconds_since(mark);
@@ -147,8 +146,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     const StepReport report = strategy->step(*replica, batches, update);
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
       pause_clock();
-      const bool enough = end_epoch(state.train_seconds - epoch_began);
-      epoch_began = logged = state.train_seconds;
+      const bool enough = end_epoch(state.train_seconds - state.epoch_began);
       mark = Clock::now();
       if (enough) {
         summary.status = "stopped early";
@@ -169,8 +167,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     state.logged_sums += report.sums;
     if (state.step % config.log_every == 0) {
       pause_clock();
-      log_steps(state.train_seconds - logged);
-      logged = state.train_seconds;
+      log_steps(state.train_seconds - state.logged_at);
+      state.logged_at = state.train_seconds;
       // A clamp can hide what is not finite from the loss, so the parameters are looked at, too.
       if (const std::string name = replica->nonfinite_parameter(); !name.empty()) {
         summary.status = "diverged";
@@ -185,7 +183,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       write_checkpoint(std::nullopt);
       mark = Clock::now();
     }
-    const double elapsed = state.train_seconds - epoch_began + seconds_since(mark);
+    const double elapsed = state.train_seconds - state.epoch_began + seconds_since(mark);
     observer.stepped(
         {.epoch = static_cast<std::int64_t>(state.epoch) + 1,
          .epochs = config.epochs,

@@ -26,12 +26,12 @@ std::string_view value_of(std::string_view header, std::string_view key, const F
   return begin == std::string_view::npos ? std::string_view{} : header.substr(begin);
 }
 
-ElementType parse_type(std::string_view text, const FileBytes& file) {
-  constexpr std::pair<std::string_view, ElementType> kTypes[] = {{"'|u1'", ElementType::u8},
-                                                                 {"'<i4'", ElementType::i32},
-                                                                 {"'<i8'", ElementType::i64},
-                                                                 {"'<f4'", ElementType::f32},
-                                                                 {"'<f8'", ElementType::f64}};
+ArrayElement parse_type(std::string_view text, const FileBytes& file) {
+  constexpr std::pair<std::string_view, ArrayElement> kTypes[] = {{"'|u1'", ArrayElement::u8},
+                                                                  {"'<i4'", ArrayElement::i32},
+                                                                  {"'<i8'", ArrayElement::i64},
+                                                                  {"'<f4'", ArrayElement::f32},
+                                                                  {"'<f8'", ArrayElement::f64}};
   for (const auto& [name, type] : kTypes) {
     if (text.starts_with(name)) {
       return type;
@@ -78,21 +78,21 @@ template <typename T>
 T value_at(const NpyArray& array, std::size_t index) {
   const std::byte* at = array.values.data() + index * bytes_of(array.type);
   switch (array.type) {
-    case ElementType::u8:
+    case ArrayElement::u8:
       return static_cast<T>(std::to_integer<unsigned char>(*at));
-    case ElementType::i32:
+    case ArrayElement::i32:
       return static_cast<T>(read_little_endian<std::int32_t>(at));
-    case ElementType::i64:
+    case ArrayElement::i64:
       return static_cast<T>(read_little_endian<std::int64_t>(at));
-    case ElementType::f32:
+    case ArrayElement::f32:
       return static_cast<T>(read_little_endian<float>(at));
-    case ElementType::f64:
+    case ArrayElement::f64:
       return static_cast<T>(read_little_endian<double>(at));
   }
   return {};
 }
 
-bool is_float(ElementType type) { return type == ElementType::f32 || type == ElementType::f64; }
+bool is_float(ArrayElement type) { return type == ArrayElement::f32 || type == ArrayElement::f64; }
 
 void add_classes(const NpyArray& array, const FileBytes& file, const NpyOptions& options,
                  ArrayDataset::Contents& contents) {
@@ -184,7 +184,7 @@ std::shared_ptr<const Dataset> open_npy(const FileBytes& inputs, const FileBytes
     sample.push_back(1);
   }
   contents.type = array.type;
-  contents.spec.indices = array.type == ElementType::i32 || array.type == ElementType::i64;
+  contents.spec.indices = array.type == ArrayElement::i32 || array.type == ArrayElement::i64;
   if (sample.size() == 2 && !contents.spec.indices) {
     sample.insert(sample.begin(), 1);  // images of one channel
   }

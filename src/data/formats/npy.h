@@ -12,7 +12,7 @@ namespace distbelief {
 
 /// An array as numpy.save() writes it: versions 1 to 3, C order, little-endian u8, i32, i64, f32 or f64.
 struct NpyArray {
-  ElementType type = ElementType::u8;
+  ArrayElement type = ArrayElement::u8;
   std::vector<std::int64_t> dims;
   std::span<const std::byte> values;  ///< inside the file's bytes
 };

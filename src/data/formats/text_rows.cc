@@ -32,7 +32,7 @@ std::string quoted(std::string_view text) {
 struct TextContents {
   SampleSpec spec;
   std::vector<std::string> names;
-  Targets targets;
+  ArrayTargets targets;
   FileBytes file;
   LineParser parser;
   std::vector<std::uint64_t> lines;  // where each sample's line begins
@@ -187,8 +187,8 @@ void LabelReader::add(std::string_view label, const LinePlace& place) {
   values_.push_back(*number);
 }
 
-Targets LabelReader::finish(SampleSpec& spec, std::vector<std::string>& names, const std::string& file) {
-  Targets targets;
+ArrayTargets LabelReader::finish(SampleSpec& spec, std::vector<std::string>& names, const std::string& file) {
+  ArrayTargets targets;
   if (words_) {
     targets.classes = std::move(classes_);
     names = fixed_names_;

@@ -57,7 +57,7 @@ class LabelReader {
   explicit LabelReader(const TextOptions& options);
   void add(std::string_view label, const LinePlace& place);
   /// Decides what the labels are; sets spec.classes or spec.targets. Throws FileError that begins with `file`.
-  Targets finish(SampleSpec& spec, std::vector<std::string>& names, const std::string& file);
+  ArrayTargets finish(SampleSpec& spec, std::vector<std::string>& names, const std::string& file);
 
  private:
   void add_word(std::string_view label, const LinePlace& place);
