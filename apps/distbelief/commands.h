@@ -10,13 +10,25 @@ namespace distbelief {
 struct Terminal {
   bool is_terminal = false;
   bool color = false;
+  std::size_t width = 100;  ///< columns to fill, also where there is no terminal
 };
 
 /// Each adds one subcommand; its callback sets `exit_code` and may throw Error.
 void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code);
+void add_eval_command(CLI::App& app, const Terminal& terminal);
+void add_predict_command(CLI::App& app);
+void add_info_command(CLI::App& app);
+void add_models_command(CLI::App& app, const Terminal& terminal);
+void add_data_command(CLI::App& app, const Terminal& terminal);
+void add_doctor_command(CLI::App& app, const Terminal& terminal, int& exit_code);
+/// Knows all commands of `app`, so it comes last.
+void add_completion_command(CLI::App& app);
 
 /// Adds all options of a run to a command; what the user gives is collected as (key, value) in order.
 using GivenOptions = std::vector<std::pair<std::string, std::string>>;
 void add_run_options(CLI::App& command, GivenOptions& given);
+
+/// The values an option's type_name() offers: the words in small letters of "auto|none|FILE".
+std::vector<std::string> offered_words(const std::string& type_name);
 
 }  // namespace distbelief

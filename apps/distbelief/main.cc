@@ -1,39 +1,96 @@
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/error.h"
 #include "commands.h"
+#include "help.h"
 
-int main(int argc, char** argv) {
-  using namespace distbelief;
+namespace distbelief {
+namespace {
+
+Terminal this_terminal() {
   const char* term = std::getenv("TERM");
   const char* no_color = std::getenv("NO_COLOR");
   Terminal terminal;
   terminal.is_terminal = ::isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
   terminal.color = terminal.is_terminal && (no_color == nullptr || *no_color == '\0');
+  winsize size{};
+  if (terminal.is_terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    terminal.width = std::clamp<std::size_t>(size.ws_col, 40, 100);
+  }
+  return terminal;
+}
 
+void add_commands(CLI::App& app, const Terminal& terminal, int& exit_code) {
+  app.set_help_flag("-h,--help", "show this help");
+  app.set_version_flag("--version", "distbelief " DISTBELIEF_VERSION, "show the version");
+  app.formatter(std::make_shared<Help>(terminal));
+  app.require_subcommand(0, 1);
+  add_train_command(app, terminal, exit_code);
+  add_eval_command(app, terminal);
+  add_predict_command(app);
+  add_info_command(app);
+  add_models_command(app, terminal);
+  add_data_command(app, terminal);
+  add_doctor_command(app, terminal, exit_code);
+  add_completion_command(app);
+  app.footer(
+      "Examples:\n"
+      "  distbelief train --epochs 3 --out runs/first      train lenet on Fashion-MNIST\n"
+      "  distbelief eval runs/first                        loss and accuracy, class by class\n"
+      "  distbelief predict runs/first shirt.png           what is in the picture?\n"
+      "\n"
+      "'distbelief COMMAND --help' says more about a command.");
+}
+
+int complain(const std::string& message, int exit_code) {
+  std::string line = message;
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", line);
+  return exit_code;
+}
+
+int run(int argc, char** argv) {
+  const Terminal terminal = this_terminal();
   int exit_code = 0;
   CLI::App app("Trains neural networks on one machine or many.", "distbelief");
-  app.set_version_flag("--version", "distbelief " DISTBELIEF_VERSION);
-  app.require_subcommand(1);
-  add_train_command(app, terminal, exit_code);
   try {
+    add_commands(app, terminal, exit_code);
     app.parse(argc, argv);
+    if (app.get_subcommands().empty()) {
+      fmt::print("{}", app.help());
+    }
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "distbelief: {}; see distbelief --help\n", error.what());
-    return 2;
+    return complain(explain(app, error), 2);
   } catch (const Error& error) {
-    fmt::print(stderr, "distbelief: {}\n", error.what());
-    return error.exit_code();
+    return complain(fmt::format("distbelief: {}", error.what()), error.exit_code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return complain(fmt::format("distbelief: {}: {}", error.path1().string(), error.code().message()), 2);
+  } catch (const std::system_error& error) {  // fmt's, when standard output cannot be written
+    return complain(fmt::format("distbelief: {}", error.what()), 2);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "distbelief: out of memory\n");
-    return 1;
+    return complain("distbelief: out of memory; a smaller --batch or model needs less", 1);
+  } catch (const std::exception& error) {
+    return complain(fmt::format("distbelief: internal error: {}", error.what()), 1);
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return complain("distbelief: standard output: cannot write: the device is full or gone", 2);
   }
   return exit_code;
 }
+
+}  // namespace
+}  // namespace distbelief
+
+int main(int argc, char** argv) { return distbelief::run(argc, argv); }

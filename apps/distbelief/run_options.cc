@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include "commands.h"
 
 namespace distbelief {
@@ -21,7 +23,8 @@ void add_run_options(CLI::App& command, GivenOptions& given) {
     }
     CLI::Option* added = command.add_option_function<std::string>(
         name, [&given, key](const std::string& text) { given.emplace_back(key, text); }, help);
-    added->group(option.group)->type_name(option.value)->allow_extra_args(false);
+    added->group(option.group)->allow_extra_args(false);
+    added->type_name(option.choices.empty() ? option.value : fmt::format("{}", fmt::join(option.choices, "|")));
   }
 }
 

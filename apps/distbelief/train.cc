@@ -103,13 +103,20 @@ RunConfig resolve(const TrainArguments& arguments) {
 }  // namespace
 
 void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code) {
-  CLI::App* command = app.add_subcommand("train", "Train a model");
+  CLI::App* command = app.add_subcommand("train", "Train a model and write a folder of results");
+  command->group("Train and use");
   const auto arguments = std::make_shared<TrainArguments>();  // shared with the callback, which outlives this function
-  command->add_option("run.yaml", arguments->config_file, "a file of keys and values; each option below is a key")
+  command
+      ->add_option("run.yaml", arguments->config_file,
+                   "a file of lines 'key: value'; each option below is a key, without its dashes")
       ->type_name("FILE");
-  command->add_option("--set", arguments->sets, "set any key")->type_name("KEY=VALUE")->allow_extra_args(false);
+  command->add_option("--set", arguments->sets, "set any key; may be given several times; options win over it")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->group("Configuration");
   command->add_option("--resume", arguments->resume, "go on with the run in this folder, bit for bit")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->group("Configuration");
   add_run_options(*command, arguments->given);
   command->footer(
       "Examples:\n"

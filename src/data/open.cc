@@ -161,7 +161,7 @@ std::vector<std::string> table_names(const std::string& stem) {
 std::shared_ptr<const Dataset> open_class_folders(const fs::path& folder, const DataRequest& request,
                                                   const Dataset* like) {
   const std::vector<std::string> found = find_class_folders(folder);
-  const std::vector<std::string> classes = like != nullptr ? like->class_names() : found;
+  const std::vector<std::string> classes = like != nullptr && request.labelled ? like->class_names() : found;
   for (const std::string& name : found) {
     if (std::find(classes.begin(), classes.end(), name) == classes.end()) {
       throw FileError(fmt::format("{}: class '{}' is none of the training folder's", folder.string(), name));
@@ -181,7 +181,7 @@ DataSplits open_folder(const fs::path& folder, const DataRequest& request) {
   }
   DataSplits splits;
   const auto open_both = [&](const fs::path& train, const fs::path& test) {
-    splits.train = open_file(train, request, nullptr);
+    splits.train = open_file(train, request, request.like);
     splits.test = test.empty() ? nullptr : open_file(test, request, splits.train.get());
     return splits;
   };
@@ -196,18 +196,18 @@ DataSplits open_folder(const fs::path& folder, const DataRequest& request) {
     return open_both(table, first_of(folder, test_tables));
   }
   if (!find_class_folders(folder / "train").empty()) {
-    splits.train = open_class_folders(folder / "train", request, nullptr);
+    splits.train = open_class_folders(folder / "train", request, request.like);
     if (const fs::path test = first_of(folder, {"test", "val", "validation"}); !test.empty()) {
       splits.test = open_class_folders(test, request, splits.train.get());
     }
     return splits;
   }
   if (!find_class_folders(folder).empty()) {
-    splits.train = open_class_folders(folder, request, nullptr);
+    splits.train = open_class_folders(folder, request, request.like);
     return splits;
   }
   if (!request.labelled) {
-    splits.train = open_images(folder, image_options(request, nullptr));
+    splits.train = open_images(folder, image_options(request, request.like));
     return splits;
   }
   throw FileError(
@@ -327,7 +327,7 @@ DataSplits open_data(const DataRequest& request) {
   } else if (fs::is_directory(request.source)) {
     splits = open_folder(request.source, request);
   } else if (fs::exists(request.source)) {
-    splits.train = open_file(request.source, request, nullptr);
+    splits.train = open_file(request.source, request, request.like);
   } else {
     fail_unknown(request);
   }

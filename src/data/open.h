@@ -30,6 +30,9 @@ struct DataRequest {
   TargetKind target = TargetKind::automatic;  ///< CSV, LIBSVM, NPY
   std::int64_t classes = 0;   ///< how many there are, when the data may not show all; 0: as many as seen
   std::int64_t features = 0;  ///< LIBSVM: columns; 0: the largest index seen
+  /// Samples must look like this one's: sizes of images, columns, classes and their names are taken from it. For data
+  /// that a trained model is to be used on. Borrowed during the call; only spec() and class_names() are looked at.
+  const Dataset* like = nullptr;
   std::uint64_t memory_limit = std::uint64_t{1} << 30;  ///< tables with more bytes than this are parsed on every read
 };
 

@@ -21,11 +21,11 @@ std::vector<ModelFamily> families() {
   return all;
 }
 
-bool looks_like_file(const std::string& source) {
+}  // namespace
+
+bool is_model_file(const std::string& source) {
   return source.find('/') != std::string::npos || source.ends_with(".yaml") || source.ends_with(".yml");
 }
-
-}  // namespace
 
 std::vector<ModelInfo> known_models() {
   std::vector<ModelInfo> infos;
@@ -36,7 +36,7 @@ std::vector<ModelInfo> known_models() {
 }
 
 Graph make_model(const ModelRequest& request) {
-  if (looks_like_file(request.source)) {
+  if (is_model_file(request.source)) {
     if (!request.options.empty()) {
       throw InputError(fmt::format("model {}: no option '{}': a model file has its sizes in it", request.source,
                                    request.options.begin()->first));

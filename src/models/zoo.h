@@ -30,6 +30,9 @@ struct ModelInfo {
 /// nearest one), an unknown or unfit option, data that the model cannot take (with what it needs), a bad model file.
 Graph make_model(const ModelRequest& request);
 
+/// Whether a model's source means a file, by its look: it has a '/' or ends in .yaml or .yml.
+bool is_model_file(const std::string& source);
+
 /// In the order in which people should meet them.
 std::vector<ModelInfo> known_models();
 

@@ -1,63 +1,62 @@
-#include <yaml-cpp/yaml.h>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "models/layer_attributes.h"
+#include "models/yaml_text.h"
 #include "train/run_config.h"
 
 namespace distbelief {
 namespace {
 
-std::string place(const std::string& name, const YAML::Mark& mark) { return fmt::format("{}:{}", name, mark.line + 1); }
+std::string place(const std::string& name, const YAML::Node& node) {
+  return yaml_line(node) == 0 ? name : fmt::format("{}:{}", name, yaml_line(node));
+}
 
-/// A scalar as it is; a list as "a,b"; a map as "k=v,l=w".
-std::string flat_value(const YAML::Node& node, const std::string& where, const std::string& key) {
-  const auto scalar = [&](const YAML::Node& part) {
-    if (!part.IsScalar()) {
-      throw InputError(fmt::format("{}: key '{}': expected a plain value", where, key));
-    }
-    return part.Scalar();
-  };
+/// A scalar as it is; a list as "a,b"; a map as "k=v,l=w". Throws InputError for anything deeper.
+std::string flat_value(const YAML::Node& node, int depth = 0) {
+  if (node.IsScalar()) {
+    return node.Scalar();
+  }
   std::string text;
-  if (node.IsNull()) {
-    return text;
+  const bool list = node.IsSequence() && depth < 2;
+  const bool map = node.IsMap() && depth < 1;
+  if (!list && !map && !node.IsNull()) {
+    throw InputError("expected a plain value");
   }
-  if (node.IsSequence()) {
+  if (list) {
     for (const YAML::Node& part : node) {
-      text += (text.empty() ? "" : ",") + scalar(part);
+      text += (text.empty() ? "" : ",") + flat_value(part, 2);
     }
-    return text;
-  }
-  if (node.IsMap()) {
+  } else if (map) {
     for (const auto& part : node) {
-      text += (text.empty() ? "" : ",") + scalar(part.first) + "=" + scalar(part.second);
+      text += (text.empty() ? "" : ",") + flat_value(part.first, 2) + "=" + flat_value(part.second, 1);
     }
-    return text;
   }
-  return scalar(node);
+  return text;
 }
 
 }  // namespace
 
 void apply_config_text(RunConfig& config, const std::string& text, const std::string& name) {
-  YAML::Node root;
-  try {
-    root = YAML::Load(text);
-  } catch (const YAML::Exception& error) {
-    throw InputError(fmt::format("{}: not YAML: {}", place(name, error.mark), error.msg));
-  }
+  const YAML::Node root = load_yaml(text, name);
   if (root.IsNull()) {
     return;
   }
   if (!root.IsMap()) {
-    throw InputError(fmt::format("{}: expected lines of 'key: value'", place(name, root.Mark())));
+    throw InputError(fmt::format("{}: expected lines of 'key: value'", place(name, root)));
   }
   for (const auto& entry : root) {
-    const std::string where = place(name, entry.first.Mark());
+    const std::string where = place(name, entry.first);
     if (!entry.first.IsScalar()) {
       throw InputError(fmt::format("{}: expected a key", where));
     }
     const std::string key = entry.first.Scalar();
-    set_option(config, key, flat_value(entry.second, where, key), where);
+    try {
+      set_option(config, key, flat_value(entry.second), where);
+    } catch (const InputError& error) {
+      const std::string message = error.what();
+      throw InputError(
+          one_line(message.starts_with(where) ? message : fmt::format("{}: key '{}': {}", where, key, message)));
+    }
   }
 }
 

@@ -14,7 +14,6 @@ namespace distbelief {
 namespace {
 
 // --- values as text
-// ---------------------------------------------------------------------------------------------------
 
 template <typename Number>
 Number parse_number(const std::string& text, const char* what) {
@@ -60,8 +59,25 @@ std::vector<std::string> split_list(const std::string& text) {
 /// The shortest text that reads back to the same number.
 std::string number_text(double value) { return fmt::format("{}", value); }
 
+/// As YAML reads it back: in quotes unless it is a plain word or number.
+std::string yaml_scalar(const std::string& value) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/+-";
+  const bool null = value == "null" || value == "Null" || value == "NULL";
+  if (!value.empty() && !null && value[0] != '-' && value.find_first_not_of(kPlain) == std::string::npos) {
+    return value;
+  }
+  std::string quoted = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    quoted += byte < 0x20 ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return quoted + '"';
+}
+
 // --- the table
-// --------------------------------------------------------------------------------------------------------
 
 /// Limits of a number, as the error says them.
 struct Limits {
@@ -145,12 +161,18 @@ std::vector<RunOption> make_options() {
     };
     option.set = [](RunConfig& config, const std::string& text) {
       config.model_options.clear();
+      std::string* last = nullptr;
       for (const std::string& part : split_list(text)) {
         const std::size_t equals = part.find('=');
+        if (equals == std::string::npos && last != nullptr) {
+          *last += "," + part;  // a value that is a list: hidden=512,512
+          continue;
+        }
         if (equals == std::string::npos || equals == 0) {
           throw InputError(fmt::format("expected KEY=VALUE, got '{}'", part));
         }
-        config.model_options[part.substr(0, equals)] = part.substr(equals + 1);
+        last = &config.model_options[part.substr(0, equals)];
+        *last = part.substr(equals + 1);
       }
     };
   }
@@ -159,13 +181,13 @@ std::vector<RunOption> make_options() {
   table.text("data-dir", &RunConfig::data_dir, "DIR", "where data sets that are not part of the system are looked for");
   table.text("label-column", &RunConfig::label_column, "NAME", "CSV: the column that holds the class or target");
   table.number("image-size", &RunConfig::image_size, kCountOrZero, "PIXELS",
-               "image folders: resize to this many pixels a side");
+               "image folders: resize to so many pixels a side; 0: as the first image is");
   table.number("features", &RunConfig::features, kCountOrZero, "N", "LIBSVM: number of columns; 0 counts them");
   table.text("normalize", &RunConfig::normalize, "HOW", "auto: each channel to mean 0 and deviation 1; none: as it is",
              {"auto", "none"});
   table.number("crop-padding", &RunConfig::crop_padding, kCountOrZero, "PIXELS",
-               "augment: random shifts by up to this many pixels");
-  table.flag("flip", &RunConfig::flip, "augment: random mirror images");
+               "augment: random shifts by up to so many pixels");
+  table.flag("flip", &RunConfig::flip, "augment: mirror every second image");
   table.number("validation", &RunConfig::validation, kFraction, "FRACTION",
                "set this part of the training data aside and keep the model that does best on it");
 
@@ -193,7 +215,7 @@ std::vector<RunOption> make_options() {
   table.number("clip-norm", &RunConfig::clip_norm, kNotNegative, "L", "shrinks a gradient longer than this; 0: never");
   table.number("clip-value", &RunConfig::clip_value, kNotNegative, "V",
                "limits each element of the gradient; 0: never");
-  table.text("schedule", &RunConfig::schedule, "NAME", "how the rate goes: constant, step or cosine",
+  table.text("schedule", &RunConfig::schedule, "NAME", "how the rate changes over the run",
              {"constant", "step", "cosine"});
   table.number("warmup-epochs", &RunConfig::warmup_epochs, kNotNegative, "N",
                "the rate rises evenly over so many epochs first");
@@ -231,7 +253,8 @@ std::vector<RunOption> make_options() {
     option.set = [](RunConfig& config, const std::string& text) { config.freeze = split_list(text); };
   }
   table.text("out", &RunConfig::out, "DIR", "folder for all results; default runs/MODEL-DATA-N");
-  table.number("checkpoint-every", &RunConfig::checkpoint_every, kCountOrZero, "STEPS", "0: at the end of each epoch");
+  table.number("checkpoint-every", &RunConfig::checkpoint_every, kCountOrZero, "STEPS",
+               "how often a checkpoint is written; 0: at the end of each epoch");
   table.number("keep-checkpoints", &RunConfig::keep_checkpoints, kCount, "N",
                "the newest so many stay; the best one always does");
   table.number("log-every", &RunConfig::log_every, kCount, "STEPS", "how often metrics are written");
@@ -271,19 +294,7 @@ std::string config_text(const RunConfig& config) {
       group = option.group;
       text += fmt::format("{}# {}\n", text.empty() ? "" : "\n", group);
     }
-    std::string value = option.get(config);
-    std::string quoted = "\"";
-    for (const char c : value) {
-      if (c == '"' || c == '\\') {
-        quoted += '\\';
-      }
-      quoted += c;
-    }
-    quoted += '"';
-    const bool plain = !value.empty() && value.find_first_not_of(
-                                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                             "0123456789._/+-") == std::string::npos;
-    text += fmt::format("{}: {}\n", option.key, plain ? value : quoted);
+    text += fmt::format("{}: {}\n", option.key, yaml_scalar(option.get(config)));
   }
   return text;
 }

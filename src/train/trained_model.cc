@@ -14,6 +14,15 @@ namespace {
 using nlohmann::json;
 constexpr const char* kCardKey = "distbelief.model";
 
+ModelCard card_in(const SafetensorsView& view) {
+  const auto card = view.metadata().find(kCardKey);
+  if (card == view.metadata().end()) {
+    throw FileError(
+        fmt::format("{}: safetensors, but not written by distbelief train: no '{}'", view.file(), kCardKey));
+  }
+  return parse_card(card->second, view.file());
+}
+
 }  // namespace
 
 std::string card_text(const ModelCard& card) {
@@ -56,7 +65,11 @@ ModelCard parse_card(const std::string& text, const std::string& file) {
   }
 }
 
-Graph graph_of(const ModelCard& card) { return make_model(card.model); }
+Graph graph_of(const ModelCard& card) {
+  // The file may be elsewhere by now, or changed: what it was is in the card.
+  return card.model_text.empty() ? make_model(card.model)
+                                 : parse_model(card.model_text, card.model.source, card.model.data);
+}
 
 void write_model(const std::filesystem::path& path, const ModelCard& card, const ParameterTable& table,
                  std::span<const float> values) {
@@ -74,21 +87,16 @@ std::filesystem::path model_file_of(const std::filesystem::path& path) {
   return file;
 }
 
+ModelCard read_card(const std::filesystem::path& path) { return card_in(SafetensorsFile(model_file_of(path)).view()); }
+
 TrainedModel read_model(const std::filesystem::path& path) {
-  const std::filesystem::path file = model_file_of(path);
-  const SafetensorsFile opened(file);
-  const auto& metadata = opened.view().metadata();
-  const auto card = metadata.find(kCardKey);
-  if (card == metadata.end()) {
-    throw FileError(
-        fmt::format("{}: safetensors, but not written by distbelief train: no '{}'", file.string(), kCardKey));
-  }
-  ModelCard parsed = parse_card(card->second, file.string());
-  Graph graph = graph_of(parsed);
+  const SafetensorsFile opened(model_file_of(path));
+  ModelCard card = card_in(opened.view());
+  Graph graph = graph_of(card);
   auto table = std::make_unique<ParameterTable>(layout_parameters(graph));
   Buffer values = float_buffer(table->size());
   read_named_arrays(*table, opened.view(), "", values.as<float>());
-  return {std::move(parsed), std::move(graph), std::move(table), std::move(values)};
+  return {std::move(card), std::move(graph), std::move(table), std::move(values)};
 }
 
 InitReport init_from(const std::filesystem::path& path, const ParameterTable& table, std::span<float> values) {

@@ -19,7 +19,7 @@ struct ModelCard {
   std::string model_text;  ///< the model file itself, when it was one
   Normalization normalization;
   std::vector<std::string> class_names;
-  std::string data;  ///< what it was trained on
+  std::string data;  ///< what it was trained on, as --data said it
 };
 
 std::string card_text(const ModelCard& card);
@@ -41,6 +41,8 @@ void write_model(const std::filesystem::path& path, const ModelCard& card, const
                  std::span<const float> values);
 /// From model.safetensors or from a run's folder. Throws FileError.
 TrainedModel read_model(const std::filesystem::path& path);
+/// The description alone, without reading the numbers. Throws FileError.
+ModelCard read_card(const std::filesystem::path& path);
 /// The file inside, when `path` is a run's folder.
 std::filesystem::path model_file_of(const std::filesystem::path& path);
 

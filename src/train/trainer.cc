@@ -55,12 +55,16 @@ ScheduleOptions schedule_options(const RunConfig& config, std::uint64_t steps_pe
 ModelCard describe_model(const RunConfig& config, const RunData& data) {
   ModelCard card;
   card.model = {config.model, data.train->spec(), config.model_options};
-  if (std::filesystem::is_regular_file(config.model)) {
+  if (is_model_file(config.model)) {
+    if (!config.model_options.empty()) {
+      throw InputError(fmt::format("--model-options {}=...: {} is a model file, which has its sizes in it",
+                                   config.model_options.begin()->first, config.model));
+    }
     card.model_text = read_file(config.model);
   }
   card.normalization = data.normalization;
   card.class_names = data.train->class_names();
-  card.data = data.name;
+  card.data = config.data;
   return card;
 }
 

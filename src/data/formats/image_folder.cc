@@ -126,11 +126,15 @@ std::shared_ptr<const Dataset> open_image_folder(const fs::path& folder, const s
 }
 
 std::shared_ptr<const Dataset> open_images(const fs::path& path, const ImageOptions& options) {
-  check_options(options);
   std::vector<fs::path> files = fs::is_directory(path) ? images_in(path) : std::vector<fs::path>{path};
   if (files.empty()) {
     throw FileError(fmt::format("{}: expected .jpg, .jpeg or .png files in this folder", path.string()));
   }
+  return open_image_files(std::move(files), options);
+}
+
+std::shared_ptr<const Dataset> open_image_files(std::vector<fs::path> files, const ImageOptions& options) {
+  check_options(options);
   return std::make_shared<ImageDataset>(std::move(files), std::vector<std::int32_t>{}, std::vector<std::string>{},
                                         options);
 }

@@ -27,6 +27,9 @@ std::shared_ptr<const Dataset> open_image_folder(const std::filesystem::path& fo
 /// The images of a folder (not of the folders in it) or one image file, without classes.
 std::shared_ptr<const Dataset> open_images(const std::filesystem::path& path, const ImageOptions& options);
 
+/// These image files (at least one), in this order, without classes.
+std::shared_ptr<const Dataset> open_image_files(std::vector<std::filesystem::path> files, const ImageOptions& options);
+
 /// By its name.
 bool is_image_file(const std::filesystem::path& path);
 

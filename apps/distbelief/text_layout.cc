@@ -1,0 +1,74 @@
+#include "text_layout.h"
+
+#include <algorithm>
+
+namespace distbelief {
+
+std::size_t columns_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width) {
+  std::string out;
+  while (true) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    std::size_t column = indent + std::min(line.find_first_not_of(' '), line.size());
+    const std::string margin = '\n' + std::string(column, ' ');
+    out.append(column - indent, ' ');
+    bool first = true;
+    for (std::size_t at = column - indent; at < line.size();) {
+      const std::size_t end = std::min(line.find(' ', at), line.size());
+      const std::string_view word = line.substr(at, end - at);
+      if (!first && column + 1 + columns_of(word) > width) {
+        out += margin;
+        column = margin.size() - 1;
+      } else if (!first) {
+        out += ' ';
+        ++column;
+      }
+      out += word;
+      column += columns_of(word);
+      first = false;
+      at = end + 1;
+    }
+    if (line.size() == text.size()) {
+      return out;
+    }
+    out += '\n' + std::string(indent, ' ');
+    text.remove_prefix(line.size() + 1);
+  }
+}
+
+std::string table_text(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& right,
+                       std::size_t width) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], columns_of(row[i]));
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    std::size_t column = 0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string fill(widths[i] - columns_of(row[i]), ' ');
+      if (std::find(right.begin(), right.end(), i) != right.end()) {
+        line += fill + row[i];
+      } else if (i + 1 == widths.size()) {
+        line += wrapped(row[i], column, std::max(width, column + 20));
+      } else {
+        line += row[i] + fill;
+      }
+      line += "  ";
+      column += widths[i] + 2;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace distbelief
