@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
@@ -52,9 +54,25 @@ int complain(const std::string& message, int exit_code) {
   std::string line = message;
   std::replace_if(
       line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  std::fflush(stdout);
+  std::fflush(stdout);  // what was said before comes before; if it cannot, the complaint is what matters
   fmt::print(stderr, "{}\n", line);
   return exit_code;
+}
+
+void parse_and_run(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    if (app.get_subcommands().empty()) {
+      fmt::print("{}", app.help());
+    }
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());  // of the command, if there is one
+  } catch (const CLI::CallForVersion& version) {
+    fmt::print("{}\n", version.what());
+  }
+  if (std::fflush(stdout) != 0) {
+    throw FileError(fmt::format("standard output: cannot write: {}", std::strerror(errno)));
+  }
 }
 
 int run(int argc, char** argv) {
@@ -63,14 +81,8 @@ int run(int argc, char** argv) {
   CLI::App app("Trains neural networks on one machine or many.", "distbelief");
   try {
     add_commands(app, terminal, exit_code);
-    app.parse(argc, argv);
-    if (app.get_subcommands().empty()) {
-      fmt::print("{}", app.help());
-    }
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
+    parse_and_run(app, argc, argv);
+    return exit_code;
   } catch (const CLI::ParseError& error) {
     return complain(explain(app, error), 2);
   } catch (const Error& error) {
@@ -84,10 +96,6 @@ int run(int argc, char** argv) {
   } catch (const std::exception& error) {
     return complain(fmt::format("distbelief: internal error: {}", error.what()), 1);
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    return complain("distbelief: standard output: cannot write: the device is full or gone", 2);
-  }
-  return exit_code;
 }
 
 }  // namespace

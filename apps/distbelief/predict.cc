@@ -117,6 +117,7 @@ class Predictor {
 void refuse_to_replace_inputs(const PredictArguments& arguments) {
   std::vector<std::string> read = arguments.inputs;
   read.push_back(arguments.model);
+  read.push_back((std::filesystem::path(arguments.model) / "model.safetensors").string());
   for (const std::string& path : read) {
     std::error_code ignored;
     if (!arguments.out.empty() && std::filesystem::equivalent(path, arguments.out, ignored)) {

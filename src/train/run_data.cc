@@ -1,5 +1,6 @@
 #include "train/run_data.h"
 
+#include "base/error.h"
 #include "data/decorators.h"
 
 namespace distbelief {
@@ -38,6 +39,10 @@ RunData open_run_data(const RunConfig& config) {
     data.validation = split.validation;
   }
   if (config.crop_padding > 0 || config.flip) {
+    if (const SampleSpec& spec = data.train->spec(); spec.input.rank() != 3 || spec.sparse || spec.indices) {
+      throw InputError(fmt::format("{}: expected images (channels x height x width), but the samples of {} are {}",
+                                   config.flip ? "--flip" : "--crop-padding", data.name, spec.input.text()));
+    }
     const Augmentation augmentation{.crop_padding = static_cast<int>(config.crop_padding), .flip = config.flip};
     data.train = std::make_shared<Augmented>(data.train, augmentation, config.seed);
   }

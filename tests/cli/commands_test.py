@@ -1,0 +1,250 @@
+"""What each command does when all is well."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import unittest
+
+from program import CLASSES, PROGRAM, REGRESSION, SPARSE, ProgramTest, idx, npy, png
+
+
+class Help(ProgramTest):
+    COMMANDS = ["train", "eval", "predict", "info", "models", "data", "doctor", "completion"]
+
+    def test_no_arguments_show_every_command(self):
+        text = self.succeed()
+        self.assertEqual(text, self.succeed("--help"))
+        for command in self.COMMANDS:
+            self.assertRegex(text, rf"(?m)^  {command} +[A-Z]")
+        self.assertIn("Examples:", text)
+
+    def test_every_help_fits_100_columns(self):
+        for command in self.COMMANDS:
+            text = self.succeed(command, "--help")
+            self.assertIn(f"Usage: distbelief {command}", text)
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 100, line)
+
+    def test_version(self):
+        self.assertRegex(self.succeed("--version"), r"^distbelief \d+\.\d+\.\d+\n$")
+
+
+class Train(ProgramTest):
+    def test_writes_what_the_documentation_lists(self):
+        self.train("a")
+        names = {path.name for path in (self.folder / "a").iterdir()}
+        for name in ["run.yaml", "metrics.jsonl", "model.safetensors", "summary.json", "report.html", "checkpoints"]:
+            self.assertIn(name, names)
+        summary = json.loads((self.folder / "a/summary.json").read_text())
+        for key in ("algorithm model data seed epochs workers servers threads train_loss test_loss test_accuracy "
+                    "train_seconds samples_per_second parameters samples").split():  # fmt: skip
+            self.assertIn(key, summary)
+        self.assertEqual(summary["samples"]["leased"], 120)
+        self.assertEqual(summary["samples"]["applied"], 120)
+
+    def test_run_yaml_repeats_the_run(self):
+        self.train("a")
+        self.succeed("train", "a/run.yaml", "--out", "b")
+        losses = [json.loads((self.folder / run / "summary.json").read_text())["train_loss"] for run in "ab"]
+        self.assertEqual(losses[0], losses[1])
+
+    def test_later_words_win(self):
+        (self.folder / "run.yaml").write_text("epochs: 1\nbatch: 8\nseed: 3\nmodel: mlp\nmodel-options: {hidden: [4, 5]}\n")
+        self.succeed("train", "run.yaml", "--set", "batch=16", "--set", "seed=4", "--seed", 5, "--data", CLASSES,
+                     "--out", "a")  # fmt: skip
+        text = (self.folder / "a/run.yaml").read_text()
+        for line in ["epochs: 1", "batch: 16", "seed: 5", 'model-options: "hidden=4,5"']:
+            self.assertIn(line + "\n", text)
+
+    def test_plain_lines_without_a_terminal(self):
+        self.assertNotIn("\x1b", self.train("a"))
+        self.assertNotIn("\r", self.train("b"))
+
+    def test_folders_count_up_when_none_is_named(self):
+        for _ in range(2):
+            self.succeed("train", "--model", "logistic", "--data", SPARSE, "--epochs", 1)
+        self.assertEqual(sorted(p.name for p in (self.folder / "runs").iterdir()),
+                         ["logistic-synthetic-1", "logistic-synthetic-2"])  # fmt: skip
+
+
+class Eval(ProgramTest):
+    def test_agrees_with_the_run(self):
+        self.train("a")
+        summary = json.loads((self.folder / "a/summary.json").read_text())
+        for model in ["a", "a/model.safetensors"]:
+            result = json.loads(self.succeed("eval", model, "--json"))
+            self.assertEqual(result["part"], "test")
+            self.assertEqual(result["samples"], 12)
+            self.assertAlmostEqual(result["loss"], summary["test_loss"], places=5)
+            self.assertAlmostEqual(result["accuracy"], summary["test_accuracy"], places=6)
+            self.assertEqual(sum(c["samples"] for c in result["classes"]), 12)
+            self.assertEqual(sum(c["correct"] for c in result["classes"]), result["correct"])
+
+    def test_a_model_alone_knows_its_data_and_its_model_file(self):
+        (self.folder / "net.yaml").write_text("layers: [flatten, {dense: {units: classes}}]\n")
+        self.train("a", model="net.yaml")
+        (self.folder / "a/model.safetensors").rename(self.folder / "alone.safetensors")
+        (self.folder / "net.yaml").unlink()
+        self.assertIn("accuracy", self.succeed("eval", "alone.safetensors"))
+        self.assertIn("training part: 60 samples", self.succeed("eval", "alone.safetensors", "--split", "train"))
+
+    def test_words_are_the_classes_of_the_training_data(self):
+        rows = ["%d,%d,%s" % (i % 3 * 10, i % 7, ["ant", "bee", "cow"][i % 3]) for i in range(60)]
+        (self.folder / "table.csv").write_text("a,b,kind\n" + "\n".join(rows) + "\n")
+        (self.folder / "cows.csv").write_text("a,b,kind\n20,1,cow\n20,4,cow\n")
+        self.train("a", "--lr", 0.5, data="table.csv", model="logistic")
+        result = json.loads(self.succeed("eval", "a", "--data", "cows.csv", "--json"))
+        self.assertEqual([c["samples"] for c in result["classes"]], [0, 0, 2])
+        self.assertEqual([c["name"] for c in result["classes"]], ["ant", "bee", "cow"])
+
+    def test_regression_has_no_accuracy(self):
+        self.train("a", "--lr", 0.001, data=REGRESSION)
+        self.assertNotIn("accuracy", json.loads(self.succeed("eval", "a", "--json")))
+
+
+class Predict(ProgramTest):
+    def table(self, *arguments):
+        return list(csv.DictReader(io.StringIO(self.succeed("predict", *arguments))))
+
+    def test_agrees_with_eval(self):
+        self.train("a")
+        right = json.loads(self.succeed("eval", "a", "--json"))["correct"]
+        rows = self.table("a", CLASSES, "--top", 3, "--batch", 5)
+        self.assertEqual(len(rows), 12)
+        # Generated classes go round: sample i is of class i modulo 3.
+        self.assertEqual(sum(int(row["class"]) == int(row["sample"]) % 3 for row in rows), right)
+        for row in rows:
+            total = sum(float(row[name]) for name in ["probability", "probability_2", "probability_3"])
+            self.assertAlmostEqual(total, 1, places=4)
+
+    def test_images_of_any_size(self):
+        for name, grey in [("dark", 20), ("light", 230)]:
+            (self.folder / "photos" / name).mkdir(parents=True)
+            for i in range(6):
+                png(self.folder / "photos" / name / f"{i}.png", 9 + i, 8, grey + i)
+        self.train("a", "--image-size", 8, "--epochs", 20, data="photos")
+        png(self.folder / "x.png", 50, 30, 10)
+        png(self.folder / "y.png", 8, 20, 250)
+        rows = self.table("a", "x.png", "y.png")
+        self.assertEqual([(row["sample"], row["name"]) for row in rows], [("x.png", "dark"), ("y.png", "light")])
+        self.assertEqual(len(self.table("a", "photos")), 12)
+        self.assertEqual(len(self.table("a", "photos/dark", "x.png")), 7)
+
+    def test_one_score_for_two_classes(self):
+        for model, column in [("factorization", "probability"), ("svm", "score"), ("logistic", "probability")]:
+            self.train(model, data=SPARSE, model=model)
+            rows = self.table(model, SPARSE, "--top", 2)
+            for row in rows:
+                self.assertEqual({row["class"], row["class_2"]}, {"0", "1"})
+                self.assertGreaterEqual(float(row[column]), float(row[column + "_2"]))
+            right = json.loads(self.succeed("eval", model, "--json"))["correct"]
+            self.assertEqual(sum(int(row["class"]) == int(row["sample"]) % 2 for row in rows), right)
+
+    def test_values_of_a_regression(self):
+        self.train("a", "--lr", 0.001, data=REGRESSION)
+        result = json.loads(self.succeed("predict", "a", REGRESSION, "--format", "json"))
+        self.assertEqual(len(result), 6)
+        self.assertEqual(len(result[0]["values"]), 2)
+
+    def test_arrays_tables_and_idx(self):
+        self.train("a")
+        npy(self.folder / "x.npy", (2, 1, 6, 6), [i / 72 for i in range(72)])
+        idx(self.folder / "t10k-images-idx3-ubyte", 3, 6)
+        self.assertEqual(len(self.table("a", "x.npy")), 2)
+        self.assertEqual(len(self.table("a", "t10k-images-idx3-ubyte")), 3)
+        self.train("b", data="synthetic:classes=3,shape=4,samples=30")
+        (self.folder / "rows.csv").write_text("1,2,3,4\n5,6,7,8\n")
+        (self.folder / "named.csv").write_text("a,b,species,c,d\n1,2,wasp,3,4\n")
+        self.assertEqual(len(self.table("b", "rows.csv")), 2)
+        self.assertEqual(len(self.table("b", "named.csv", "--label-column", "species")), 1)
+
+    def test_out_is_the_same_text(self):
+        self.train("a")
+        for name, option in [("x.csv", "csv"), ("x.json", "json")]:
+            self.assertEqual(self.succeed("predict", "a", CLASSES, "--out", name), "")
+            text = (self.folder / name).read_text()
+            self.assertEqual(text, self.succeed("predict", "a", CLASSES, "--format", option))
+
+
+class Look(ProgramTest):
+    def test_info_counts(self):
+        text = self.succeed("info", "lenet")
+        self.assertIn("1,663,370", text)
+        info = json.loads(self.succeed("info", "lenet", "--json", "--batch", 4, "--optimizer", "adam", "--threads", 1))
+        self.assertEqual(info["parameters"], 1663370)
+        self.assertGreaterEqual(info["memory"]["optimizer"], 2 * 4 * 1663370)
+        self.assertGreater(info["memory"]["activations"], 4 * 4 * 32 * 28 * 28)
+        more = json.loads(self.succeed("info", "lenet", "--json", "--batch", 400, "--threads", 1))
+        self.assertGreater(more["memory"]["activations"], info["memory"]["activations"])
+
+    def test_info_for_other_data(self):
+        info = json.loads(self.succeed("info", "mlp", "--input", "3x4x5", "--classes", 7, "--model-options", "hidden=2,3",
+                                       "--json"))  # fmt: skip
+        self.assertEqual(info["layers"][0]["output"], [3, 4, 5])
+        self.assertEqual(info["parameters"], 60 * 2 + 2 + 2 * 3 + 3 + 3 * 7 + 7)
+        info = json.loads(self.succeed("info", "mlp", "--data", CLASSES, "--json"))
+        self.assertEqual(info["layers"][-1]["output"], [3])
+
+    def test_info_of_a_run(self):
+        self.train("a")
+        summary = json.loads((self.folder / "a/summary.json").read_text())
+        for model in ["a", "a/model.safetensors"]:
+            self.assertEqual(json.loads(self.succeed("info", model, "--json"))["parameters"], summary["parameters"])
+
+    def test_models(self):
+        models = json.loads(self.succeed("models", "--json"))
+        text = self.succeed("models")
+        self.assertIn("resnet50", [model["name"] for model in models])
+        for model in models:
+            self.assertRegex(text, rf"(?m)^{model['name']} ")
+
+    def test_data(self):
+        self.assertIn("fashion-mnist", self.succeed("data"))
+        found = json.loads(self.succeed("data", CLASSES, "--json"))
+        self.assertEqual([(c["train"], c["test"]) for c in found["classes"]], [(20, 4)] * 3)
+        self.assertIn("1x6x6", self.succeed("data", CLASSES))
+        self.assertIn("60", self.succeed("data", REGRESSION))
+
+    def test_doctor(self):
+        text = self.succeed("doctor")
+        for what in ["CPU", "threads", "memory", "oneDNN", "MPI", "this folder"]:
+            self.assertRegex(text, rf"(?m)^(ok|warn) +{what} ")
+        self.assertEqual(self.files(), [])
+
+    def test_doctor_without_mpi(self):
+        self.assertRegex(self.succeed("doctor", environment={"PATH": "/nowhere"}), r"(?m)^warn +MPI ")
+
+
+class Completion(ProgramTest):
+    def complete(self, *words):
+        script = """source <("$PROGRAM" completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _distbelief
+                    printf '%s\\n' "${COMPREPLY[@]}" """
+        done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, cwd=self.folder,
+                              env={**os.environ, "PROGRAM": PROGRAM})  # fmt: skip
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_bash(self):
+        self.assertEqual(self.complete("distbelief", "tr"), ["train"])
+        self.assertEqual(self.complete("distbelief", "train", "--weig"), ["--weight-decay"])
+        self.assertEqual(self.complete("distbelief", "train", "--schedule", "c"), ["constant", "cosine"])
+        self.assertEqual(self.complete("distbelief", "train", "--schedule", "=", "co"), ["constant", "cosine"])
+        self.assertEqual(self.complete("distbelief", "train", "--model", "res"), ["resnet18", "resnet50"])
+        self.assertEqual(self.complete("distbelief", "info", "len"), ["lenet"])
+        self.assertEqual(self.complete("distbelief", "train", "--optimizer", "adam"), ["adam", "adamw"])
+        (self.folder / "lenses.yaml").touch()
+        self.assertEqual(sorted(self.complete("distbelief", "train", "--model", "len")), ["lenet", "lenses.yaml"])
+
+    def test_other_shells_name_every_option(self):
+        options = set(re.findall(r"--([a-z0-9-]+)", self.succeed("train", "--help").split("Examples")[0]))
+        for shell, form in [("zsh", "'--{}["), ("fish", " -l {} ")]:
+            text = self.succeed("completion", shell)
+            for option in options:
+                self.assertIn(form.format(option), text)
+
+
+if __name__ == "__main__":
+    unittest.main()
