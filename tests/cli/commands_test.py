@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import pathlib
 import re
 import subprocess
 import unittest
@@ -216,6 +217,28 @@ class Look(ProgramTest):
 
     def test_doctor_without_mpi(self):
         self.assertRegex(self.succeed("doctor", environment={"PATH": "/nowhere"}), r"(?m)^warn +MPI ")
+
+
+class Documentation(ProgramTest):
+    DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+    def test_options_md_has_every_option(self):
+        text = (self.DOCS / "options.md").read_text()
+        for key in set(re.findall(r"(?m)^  --([a-z0-9-]+)", self.succeed("train", "--help"))) - {"set", "resume"}:
+            self.assertRegex(text, rf"(?m)^\| `--{key}[ `]")
+
+    def test_run_folder_md_has_every_file_and_key(self):
+        text = (self.DOCS / "run-folder.md").read_text()
+        self.train("a", "--validation", 0.2, "--log-every", 1)
+        for path in (self.folder / "a").iterdir():
+            self.assertIn("`" + path.name.split(".tfevents")[0], text)
+        for path in next((self.folder / "a/checkpoints").iterdir()).iterdir():
+            self.assertIn(f"`{path.name}`", text)
+        keys = set(json.loads((self.folder / "a/summary.json").read_text()))
+        for line in (self.folder / "a/metrics.jsonl").read_text().splitlines():
+            keys |= set(json.loads(line))
+        for key in keys:
+            self.assertIn(f"`{key}`", text)
 
 
 class Completion(ProgramTest):
