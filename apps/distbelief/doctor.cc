@@ -1,4 +1,3 @@
-#include <dnnl.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,6 +18,7 @@
 #include "metrics/format.h"
 #include "metrics/machine.h"
 #include "run_program.h"
+#include "tensor/kernel_library.h"
 #include "text_layout.h"
 
 namespace distbelief {
@@ -99,13 +99,12 @@ Finding check_memory(const Machine& machine) {
 }
 
 std::vector<Finding> check_libraries() {
-  const dnnl_version_t* engine = dnnl_version();
-  const bool openmp = engine->cpu_runtime == DNNL_RUNTIME_OMP;
+  const KernelLibrary kernels = kernel_library();
   std::vector<Finding> findings;
-  findings.push_back({State::ok, "oneDNN",
-                      fmt::format("{}.{}.{}, threads by {}", engine->major, engine->minor, engine->patch,
-                                  openmp ? "OpenMP" : "its own runtime")});
-  if (!openmp) {
+  findings.push_back(
+      {State::ok, "oneDNN",
+       fmt::format("{}, threads by {}", kernels.version, kernels.openmp ? "OpenMP" : "its own runtime")});
+  if (!kernels.openmp) {
     findings.back().state = State::warn;
     findings.back().mend = "apt install libdnnl-dev, then build again: this oneDNN ignores --threads";
   }
