@@ -180,6 +180,9 @@ std::vector<RunOption> make_options() {
   table.text("test-data", &RunConfig::test_data, "FILE|DIR", "the test part, when --data has none of its own");
   table.text("data-dir", &RunConfig::data_dir, "DIR", "where data sets that are not part of the system are looked for");
   table.text("label-column", &RunConfig::label_column, "NAME", "CSV: the column that holds the class or target");
+  table.text("target", &RunConfig::target, "KIND",
+             "CSV, LIBSVM, NPY: classes, or values to be predicted; auto: classes when all are whole numbers or words",
+             {"auto", "classes", "values"});
   table.number("image-size", &RunConfig::image_size, kCountOrZero, "PIXELS",
                "image folders: resize to so many pixels a side; 0: as the first image is");
   table.number("features", &RunConfig::features, kCountOrZero, "N", "LIBSVM: number of columns; 0 counts them");

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "graph/layers/channel_block.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reordering.h"
 #include "graph/layers/sparse_conv_gradient.h"
@@ -109,12 +110,12 @@ class Conv2dKernel : public Kernel {
       same_weights_ = backward_data_pd_.weights_desc() == weights_layout_;
       input_gradient_reorder_ = Reordering(engine, backward_data_pd_.diff_src_desc(), input.layout);
 
-      const Desc blocked(destination, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nChw8c);
+      const Desc blocked = channel_blocked_layout(output);
       if (ThinConvGradient::fits(image, options.filters, options.groups, w) && input.is_plain() &&
           !input_reorder_.needed() && output_.layout == blocked) {
         thin_gradient_.emplace(image, options.filters, w, Extent{output[2], output[3]});
       }
-      const Desc blocked_source(source, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nChw8c);
+      const Desc blocked_source = channel_blocked_layout(image);
       const bool thick = source_layout_ == blocked_source && input.layout == blocked_source;
       if (SparseConvGradient::fits(image, options.filters, options.groups, w) && output_.layout == blocked &&
           (thick || thin_gradient_)) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "graph/layers/channel_block.h"
 #include "tensor/buffer.h"
 
 namespace distbelief {
@@ -27,9 +28,7 @@ struct Pooled {
 
 Pooled pool(const std::vector<float>& input, const std::vector<float>& output_gradient, bool relu) {
   const Shape image = {kImages, kBlocks * 8, kHeight, kWidth};
-  const ValueLayout layout{{image, ValueKind::dense},
-                           {dnnl::memory::dims(image.dims().begin(), image.dims().end()), dnnl::memory::data_type::f32,
-                            dnnl::memory::format_tag::nChw8c}};
+  const ValueLayout layout{{image, ValueKind::dense}, channel_blocked_layout(image)};
   PoolingOptions options;
   options.window = {.kernel = {2, 2}, .stride = {2, 2}};
   options.relu = relu;

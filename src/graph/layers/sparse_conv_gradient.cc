@@ -5,6 +5,7 @@
 
 #include "base/multiversion.h"
 #include "base/parallel.h"
+#include "graph/layers/channel_block.h"
 
 namespace distbelief {
 
@@ -20,40 +21,29 @@ struct SparseConvGradient::Lane {
 namespace {
 
 using Entry = SparseConvEntry;
-constexpr std::int64_t kBlock = 8;
 constexpr double kMostDensity = 0.3;
-using Vector = float __attribute__((vector_size(32)));
-
-// By reference: vectors wider than the baseline's do not travel in registers between functions.
-__attribute__((always_inline)) inline void load(const float* from, Vector& value) {
-  std::memcpy(&value, from, sizeof value);
-}
-__attribute__((always_inline)) inline void store(float* to, const Vector& value) {
-  std::memcpy(to, &value, sizeof value);
-}
-
 /// sums[row][tap] += value × patch, over all entries; kRows × kTaps sums stay in registers meanwhile.
 template <int kRows, int kTaps>
 __attribute__((always_inline)) inline void gather(const Entry* entries, std::int64_t count, const float* plane,
                                                   std::int64_t row_floats, std::int64_t unit, float* sums) {
-  Vector own[kRows][kTaps] = {};
+  ChannelBlock own[kRows][kTaps] = {};
   for (std::int64_t i = 0; i < count; ++i) {
     const float* patch = plane + entries[i].pixel * unit;
     const float value = entries[i].value;
     for (int row = 0; row < kRows; ++row) {
       for (int tap = 0; tap < kTaps; ++tap) {
-        Vector pixels;
-        load(patch + row * row_floats + tap * kBlock, pixels);
+        ChannelBlock pixels;
+        load(patch + row * row_floats + tap * kChannelBlock, pixels);
         own[row][tap] += value * pixels;
       }
     }
   }
   for (int row = 0; row < kRows; ++row) {
     for (int tap = 0; tap < kTaps; ++tap) {
-      Vector sum;
-      load(sums + (row * kTaps + tap) * kBlock, sum);
+      ChannelBlock sum;
+      load(sums + (row * kTaps + tap) * kChannelBlock, sum);
       sum += own[row][tap];
-      store(sums + (row * kTaps + tap) * kBlock, sum);
+      store(sums + (row * kTaps + tap) * kChannelBlock, sum);
     }
   }
 }
@@ -66,10 +56,11 @@ __attribute__((always_inline)) inline void gather_rows(const Entry* entries, std
   constexpr int kRows = kTaps == 1 ? 8 : kTaps == 2 ? 5 : kTaps == 3 ? 4 : kTaps == 4 ? 3 : kTaps <= 6 ? 2 : 1;
   std::int64_t row = 0;
   for (; row + kRows <= rows; row += kRows) {
-    gather<kRows, kTaps>(entries, count, plane + row * row_floats, row_floats, unit, sums + row * kTaps * kBlock);
+    gather<kRows, kTaps>(entries, count, plane + row * row_floats, row_floats, unit,
+                         sums + row * kTaps * kChannelBlock);
   }
   for (; row < rows; ++row) {
-    gather<1, kTaps>(entries, count, plane + row * row_floats, row_floats, unit, sums + row * kTaps * kBlock);
+    gather<1, kTaps>(entries, count, plane + row * row_floats, row_floats, unit, sums + row * kTaps * kChannelBlock);
   }
 }
 
@@ -79,16 +70,16 @@ __attribute__((always_inline)) inline void scatter_rows(const Entry* entries, st
                                                         std::int64_t row_floats, std::int64_t rows,
                                                         const float* weights) {
   for (std::int64_t i = 0; i < count; ++i) {
-    float* patch = plane + entries[i].pixel * kBlock;
+    float* patch = plane + entries[i].pixel * kChannelBlock;
     const float value = entries[i].value;
     for (std::int64_t row = 0; row < rows; ++row) {
       for (int tap = 0; tap < kTaps; ++tap) {
-        Vector pixels;
-        Vector weight;
-        load(patch + row * row_floats + tap * kBlock, pixels);
-        load(weights + (row * kTaps + tap) * kBlock, weight);
+        ChannelBlock pixels;
+        ChannelBlock weight;
+        load(patch + row * row_floats + tap * kChannelBlock, pixels);
+        load(weights + (row * kTaps + tap) * kChannelBlock, weight);
         pixels += value * weight;
-        store(patch + row * row_floats + tap * kBlock, pixels);
+        store(patch + row * row_floats + tap * kChannelBlock, pixels);
       }
     }
   }
@@ -146,15 +137,16 @@ DISTBELIEF_MULTIVERSION void collect_row(const float* row, std::int64_t width, s
   using Flags = std::int32_t __attribute__((vector_size(32)));
   using PackedFlags = std::uint8_t __attribute__((vector_size(8)));
   for (std::int64_t x = 0; x < width; ++x) {
-    Vector values;
-    load(row + x * kBlock, values);
+    ChannelBlock values;
+    load(row + x * kChannelBlock, values);
     const Flags present = values != 0;
     const PackedFlags packed = __builtin_convertvector(present, PackedFlags);
     std::uint64_t left;
     std::memcpy(&left, &packed, sizeof left);
     while (left != 0) {
       const int i = __builtin_ctzll(left) / 8;
-      entries[i * places + counts[i]] = {static_cast<std::int32_t>(first_pixel + x * stride), row[x * kBlock + i]};
+      entries[i * places + counts[i]] = {static_cast<std::int32_t>(first_pixel + x * stride),
+                                         row[x * kChannelBlock + i]};
       counts[i] += 1;
       left &= ~(std::uint64_t{0xFF} << (8 * i));
     }
@@ -174,8 +166,8 @@ SparseConvGradient::SparseConvGradient(const Shape& image, std::int64_t filters,
       filters_(filters),
       padded_height_(height_ + 2 * window.padding.height),
       padded_width_(width_ + 2 * window.padding.width),
-      planes_(thin ? channels_ : (channels_ + kBlock - 1) / kBlock),
-      unit_(thin ? 1 : kBlock),
+      planes_(thin ? channels_ : (channels_ + kChannelBlock - 1) / kChannelBlock),
+      unit_(thin ? 1 : kChannelBlock),
       taps_(thin ? 1 : window.kernel.width),
       window_(window),
       places_(places),
@@ -183,24 +175,24 @@ SparseConvGradient::SparseConvGradient(const Shape& image, std::int64_t filters,
 
 bool SparseConvGradient::fits(const Shape& image, std::int64_t filters, std::int64_t groups, const Window& window) {
   const std::int64_t pixels = (image[2] + 2 * window.padding.height) * (image[3] + 2 * window.padding.width);
-  return groups == 1 && filters % kBlock == 0 && window.dilation == Extent{1, 1} && window.kernel.width <= kBlock &&
-         pixels < (std::int64_t{1} << 31);
+  return groups == 1 && filters % kChannelBlock == 0 && window.dilation == Extent{1, 1} &&
+         window.kernel.width <= kChannelBlock && pixels < (std::int64_t{1} << 31);
 }
 
 std::int64_t SparseConvGradient::padded_floats() const {
   // A thin patch is read as eight pixels, so the last one may reach past the end.
-  return planes_ * padded_height_ * padded_width_ * unit_ + kBlock;
+  return planes_ * padded_height_ * padded_width_ * unit_ + kChannelBlock;
 }
 
 std::size_t SparseConvGradient::scratch_bytes(int threads) const {
   const std::int64_t places = places_.height * places_.width;
   const std::size_t own = 2 * aligned(padded_floats() * 4) + aligned(filters_ * places * 8) + aligned(filters_ * 8) +
-                          aligned(filters_ * vectors_per_filter() * kBlock * 4) + aligned(filters_ * 4);
-  return own * static_cast<std::size_t>(threads) + aligned(filters_ * vectors_per_filter() * kBlock * 4);
+                          aligned(filters_ * vectors_per_filter() * kChannelBlock * 4) + aligned(filters_ * 4);
+  return own * static_cast<std::size_t>(threads) + aligned(filters_ * vectors_per_filter() * kChannelBlock * 4);
 }
 
 SparseConvGradient::Lane SparseConvGradient::lane(std::byte* scratch, std::int64_t number) const {
-  const std::size_t weights = aligned(filters_ * vectors_per_filter() * kBlock * 4);
+  const std::size_t weights = aligned(filters_ * vectors_per_filter() * kChannelBlock * 4);
   std::byte* at = scratch + weights + static_cast<std::size_t>(number) * (scratch_bytes(1) - weights);
   const auto take = [&at](std::size_t bytes) {
     std::byte* piece = at;
@@ -251,21 +243,21 @@ void SparseConvGradient::unpad_gradient(const float* padded, float* image) const
 
 void SparseConvGradient::collect(const float* output_gradient, const Lane& lane) const {
   const std::int64_t places = places_.height * places_.width;
-  for (std::int64_t block = 0; block < filters_ / kBlock; ++block) {
-    std::int64_t counts[kBlock] = {};
-    Entry* entries = lane.entries + block * kBlock * places;
-    const float* at = output_gradient + block * places * kBlock;
+  for (std::int64_t block = 0; block < filters_ / kChannelBlock; ++block) {
+    std::int64_t counts[kChannelBlock] = {};
+    Entry* entries = lane.entries + block * kChannelBlock * places;
+    const float* at = output_gradient + block * places * kChannelBlock;
     for (std::int64_t y = 0; y < places_.height; ++y) {
-      collect_row(at + y * places_.width * kBlock, places_.width, y * window_.stride.height * padded_width_,
+      collect_row(at + y * places_.width * kChannelBlock, places_.width, y * window_.stride.height * padded_width_,
                   window_.stride.width, places, entries, counts);
     }
-    for (std::int64_t i = 0; i < kBlock; ++i) {
+    for (std::int64_t i = 0; i < kChannelBlock; ++i) {
       float sum = 0;
       for (std::int64_t k = 0; k < counts[i]; ++k) {
         sum += entries[i * places + k].value;
       }
-      lane.bias_sums[block * kBlock + i] += sum;
-      lane.counts[block * kBlock + i] = counts[i];
+      lane.bias_sums[block * kChannelBlock + i] += sum;
+      lane.counts[block * kChannelBlock + i] = counts[i];
     }
   }
 }
@@ -283,7 +275,7 @@ void SparseConvGradient::do_image(const float* input, const float* output_gradie
   for (std::int64_t filter = 0; filter < filters_; ++filter) {
     const Entry* entries = lane.entries + filter * places_.height * places_.width;
     for (std::int64_t plane = 0; plane < planes_; ++plane) {
-      const std::int64_t weights_at = (filter * planes_ + plane) * rows * taps_ * kBlock;
+      const std::int64_t weights_at = (filter * planes_ + plane) * rows * taps_ * kChannelBlock;
       gather_plane(entries, lane.counts[filter], lane.padded + plane * plane_floats, row_floats, unit_, rows, taps_,
                    lane.sums + weights_at);
       if (input_gradient != nullptr) {
@@ -306,10 +298,10 @@ void SparseConvGradient::for_each_weight(const Visit& visit) const {
       for (std::int64_t y = 0; y < rows; ++y) {
         for (std::int64_t x = 0; x < columns; ++x) {
           const std::int64_t plain = ((filter * channels_ + channel) * rows + y) * columns + x;
-          const std::int64_t plane = thin_ ? channel : channel / kBlock;
+          const std::int64_t plane = thin_ ? channel : channel / kChannelBlock;
           const std::int64_t tap = thin_ ? 0 : x;
-          const std::int64_t place = thin_ ? x : channel % kBlock;
-          visit(plain, (((filter * planes_ + plane) * rows + y) * taps_ + tap) * kBlock + place);
+          const std::int64_t place = thin_ ? x : channel % kChannelBlock;
+          visit(plain, (((filter * planes_ + plane) * rows + y) * taps_ + tap) * kChannelBlock + place);
         }
       }
     }
@@ -320,7 +312,7 @@ void SparseConvGradient::run(const float* input, const float* output_gradient, c
                              float* weight_gradient, float* bias_gradient, float* input_gradient, std::byte* scratch,
                              int threads) const {
   const auto parts = std::min<std::int64_t>(images_, threads);
-  const std::int64_t arranged_floats = filters_ * vectors_per_filter() * kBlock;
+  const std::int64_t arranged_floats = filters_ * vectors_per_filter() * kChannelBlock;
   const std::int64_t image_floats = planes_ * height_ * width_ * unit_;
   const std::int64_t gradient_floats = filters_ * places_.height * places_.width;
   auto* arranged = reinterpret_cast<float*>(scratch);

@@ -5,17 +5,12 @@
 
 #include "base/multiversion.h"
 #include "base/parallel.h"
+#include "graph/layers/channel_block.h"
 
 namespace distbelief {
 namespace {
 
-constexpr std::int64_t kBlock = 8;
-using Filters = float __attribute__((vector_size(32)));  // eight filters at one place
-
-// By reference: vectors wider than the baseline's do not travel in registers between functions.
-__attribute__((always_inline)) inline void load(const float* from, Filters& value) {
-  std::memcpy(&value, from, sizeof value);
-}
+using Filters = ChannelBlock;  // eight filters at one place
 
 /// Adds, for one row of the output gradient and one row of the input, gradient(x) × input(x · stride + tap) to
 /// sums[tap]. The sums live in registers while the row goes by; two sets of them where there is room, so that additions
@@ -29,7 +24,7 @@ __attribute__((always_inline)) inline void add_row(const float* gradient, const 
   for (; x + kSets <= width; x += kSets) {
     for (int set = 0; set < kSets; ++set) {
       Filters given;
-      load(gradient + (x + set) * kBlock, given);
+      load(gradient + (x + set) * kChannelBlock, given);
       for (int tap = 0; tap < kTaps; ++tap) {
         own[set][tap] += given * input[(x + set) * stride + tap];
       }
@@ -37,7 +32,7 @@ __attribute__((always_inline)) inline void add_row(const float* gradient, const 
   }
   for (; x < width; ++x) {
     Filters given;
-    load(gradient + x * kBlock, given);
+    load(gradient + x * kChannelBlock, given);
     for (int tap = 0; tap < kTaps; ++tap) {
       own[0][tap] += given * input[x * stride + tap];
     }
@@ -76,7 +71,7 @@ DISTBELIEF_MULTIVERSION void add_bias_row(const float* gradient, std::int64_t wi
   Filters own = *sum;
   for (std::int64_t x = 0; x < width; ++x) {
     Filters given;
-    load(gradient + x * kBlock, given);
+    load(gradient + x * kChannelBlock, given);
     own += given;
   }
   *sum = own;
@@ -87,7 +82,7 @@ std::size_t aligned(std::int64_t floats) { return (static_cast<std::size_t>(floa
 }  // namespace
 
 bool ThinConvGradient::fits(const Shape& image, std::int64_t filters, std::int64_t groups, const Window& window) {
-  return image[1] <= kMostChannels && groups == 1 && filters % kBlock == 0 && window.dilation == Extent{1, 1};
+  return image[1] <= kMostChannels && groups == 1 && filters % kChannelBlock == 0 && window.dilation == Extent{1, 1};
 }
 
 ThinConvGradient::ThinConvGradient(const Shape& image, std::int64_t filters, const Window& window, Extent places)
@@ -97,14 +92,14 @@ ThinConvGradient::ThinConvGradient(const Shape& image, std::int64_t filters, con
       width_(image[3]),
       padded_height_(height_ + 2 * window.padding.height),
       padded_width_(width_ + 2 * window.padding.width),
-      blocks_(filters / kBlock),
+      blocks_(filters / kChannelBlock),
       window_(window),
       places_(places) {}
 
 std::size_t ThinConvGradient::scratch_bytes(int threads) const {
   const std::int64_t taps = channels_ * window_.kernel.height * window_.kernel.width;
   return static_cast<std::size_t>(threads) *
-         (aligned(channels_ * padded_height_ * padded_width_) + aligned(blocks_ * (taps + 1) * kBlock));
+         (aligned(channels_ * padded_height_ * padded_width_) + aligned(blocks_ * (taps + 1) * kChannelBlock));
 }
 
 void ThinConvGradient::run(const float* input, const float* output_gradient, float* weight_gradient,
@@ -125,7 +120,7 @@ void ThinConvGradient::run(const float* input, const float* output_gradient, flo
       auto* padded = reinterpret_cast<float*>(scratch + static_cast<std::size_t>(part) * own_bytes);
       Filters* sums = sums_of(part);
       std::memset(padded, 0, image_bytes);
-      std::memset(sums, 0, aligned(blocks_ * (taps + 1) * kBlock));
+      std::memset(sums, 0, aligned(blocks_ * (taps + 1) * kChannelBlock));
       for (std::int64_t n = images_ * part / parts; n < images_ * (part + 1) / parts; ++n) {
         for (std::int64_t row = 0; row < channels_ * height_; ++row) {
           const std::int64_t c = row / height_;
@@ -136,9 +131,10 @@ void ThinConvGradient::run(const float* input, const float* output_gradient, flo
         }
         for (std::int64_t block = 0; block < blocks_; ++block) {
           Filters* block_sums = sums + block * (taps + 1);
-          const float* gradient = output_gradient + (n * blocks_ + block) * places_.height * places_.width * kBlock;
+          const float* gradient =
+              output_gradient + (n * blocks_ + block) * places_.height * places_.width * kChannelBlock;
           for (std::int64_t y = 0; y < places_.height; ++y) {
-            const float* gradient_row = gradient + y * places_.width * kBlock;
+            const float* gradient_row = gradient + y * places_.width * kChannelBlock;
             for (std::int64_t c = 0; c < channels_; ++c) {
               for (std::int64_t ky = 0; ky < kernel_height; ++ky) {
                 add_rows(gradient_row, padded + (c * padded_height_ + y * window_.stride.height + ky) * padded_width_,
@@ -162,8 +158,8 @@ void ThinConvGradient::run(const float* input, const float* output_gradient, flo
       for (std::int64_t part = 0; part < parts; ++part) {
         sum += sums_of(part)[block * (taps + 1) + tap];
       }
-      for (std::int64_t i = 0; i < kBlock; ++i) {
-        const std::int64_t filter = block * kBlock + i;
+      for (std::int64_t i = 0; i < kChannelBlock; ++i) {
+        const std::int64_t filter = block * kChannelBlock + i;
         if (tap < taps) {
           weight_gradient[filter * taps + tap] = sum[i];
         } else if (bias_gradient != nullptr) {
