@@ -236,6 +236,7 @@ TEST(Manifest, NamesTheKeyThatIsWrong) {
       return error.what();
     }
   };
+  EXPECT_EQ(complaint(R"({"step":2e999})"), "manifest.json: expected JSON, found a number too large for it");
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);

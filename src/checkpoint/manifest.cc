@@ -153,6 +153,8 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& file
     json = Json::parse(text);
   } catch (const Json::parse_error& error) {
     throw FileError(fmt::format("{}: expected JSON, found an error at byte {}", file, error.byte));
+  } catch (const Json::out_of_range&) {
+    throw FileError(fmt::format("{}: expected JSON, found a number too large for it", file));
   }
   const KeyReader reader(json, file, "");
   if (const std::uint64_t version = reader.natural("version"); version != kFormatVersion) {

@@ -116,6 +116,8 @@ Json parse_header(std::span<const std::byte> header, const std::string& file) {
   } catch (const Json::parse_error& error) {
     throw FileError(fmt::format("{}: expected a JSON header, found an error at byte {}", file,
                                 kLengthBytes + (error.byte == 0 ? 0 : error.byte - 1)));
+  } catch (const Json::out_of_range&) {
+    throw FileError(fmt::format("{}: expected a JSON header, found a number too large for it", file));
   }
   if (!json.is_object()) {
     throw FileError(fmt::format("{}: expected a JSON object as header", file));

@@ -130,6 +130,7 @@ TEST(Safetensors, TakesWhatOthersWrite) {
 }
 
 TEST(Safetensors, RefusesEveryLieOfTheHeader) {
+  EXPECT_THAT(complaint(file_of(R"({"a":2e999})", "")), HasSubstr("number too large"));
   const std::string entry = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_THAT(complaint(""), HasSubstr("at least 8 bytes, found 0"));
   EXPECT_THAT(complaint(std::string(7, '\0')), HasSubstr("at least 8 bytes, found 7"));
