@@ -327,6 +327,11 @@ Outcome Group::all_gather(std::span<float> data, Clock::time_point deadline) {
   return ring_all_gather(data, tags, deadline);
 }
 
+Outcome Group::all_gather(std::span<std::uint64_t> data, Clock::time_point deadline) {
+  Tags tags(epoch_, next_sequence_, pieces_of<std::uint64_t>(data.size()));
+  return ring_all_gather(data, tags, deadline);
+}
+
 Outcome Group::reduce(std::span<float> data, int root, Clock::time_point deadline) {
   // A binomial tree whose root is turned to position 0.
   const int n = size();

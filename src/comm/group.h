@@ -33,6 +33,7 @@ class Group {
   Outcome reduce_scatter(std::span<float> data, Clock::time_point deadline);
   /// Each member brings its part(position) and gets the others'.
   Outcome all_gather(std::span<float> data, Clock::time_point deadline);
+  Outcome all_gather(std::span<std::uint64_t> data, Clock::time_point deadline);
   /// data of `root` becomes the sum; that of the others is undefined.
   Outcome reduce(std::span<float> data, int root, Clock::time_point deadline);
   /// All get root's data.
