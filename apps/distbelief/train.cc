@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "commands.h"
 #include "metrics/format.h"
+#include "train/thread_team.h"
 #include "train/trainer.h"
 
 namespace distbelief {
@@ -13,6 +14,11 @@ namespace {
 std::atomic<int> stop_signal = 0;  // what a signal handler may write
 
 extern "C" void remember_signal(int signal) { stop_signal = signal; }
+
+void catch_signals() {
+  std::signal(SIGINT, remember_signal);
+  std::signal(SIGTERM, remember_signal);
+}
 
 /// Shows a run on the terminal, or as plain lines where there is none.
 class ShowRun : public RunObserver {
@@ -55,6 +61,11 @@ int show_summary(const RunSummary& summary) {
                std::filesystem::exists(checkpoints) ? "the last good checkpoint is kept in " + checkpoints.string()
                                                     : "there is no checkpoint yet");
     return 3;
+  }
+  if (summary.status == "lost") {
+    fmt::print(stderr, "distbelief: a worker was lost: {}; go on with: distbelief train --resume {}\n", summary.problem,
+               summary.folder.string());
+    return 4;
   }
   if (summary.last.test_accuracy) {
     fmt::print("test accuracy   {}\n", percent_text(*summary.last.test_accuracy));
@@ -128,12 +139,19 @@ void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code) 
   command->callback([arguments, &terminal, &exit_code] {
     ShowRun show(terminal);
     RunConfig config = resolve(*arguments);
-    Trainer trainer = arguments->resume.empty() ? Trainer(std::move(config), show)
-                                                : Trainer::resume(arguments->resume, std::move(config), show);
-    std::signal(SIGINT, remember_signal);
-    std::signal(SIGTERM, remember_signal);
-    const RunSummary summary = trainer.run([] { return stop_signal != 0; });
-    exit_code = show_summary(summary);
+    const bool resumes = !arguments->resume.empty();
+    const auto stop_requested = [] { return stop_signal != 0; };
+    if (config.algorithm != "local") {
+      const std::filesystem::path folder =
+          resumes ? std::filesystem::path(arguments->resume) : prepare_run(config);
+      catch_signals();
+      exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
+      return;
+    }
+    Trainer trainer =
+        resumes ? Trainer::resume(arguments->resume, std::move(config), show) : Trainer(std::move(config), show);
+    catch_signals();
+    exit_code = show_summary(trainer.run(stop_requested));
   });
 }
 

@@ -91,6 +91,7 @@ constexpr Limits kNotNegative{0, 1e300, "a number of 0 or more"};
 constexpr Limits kFraction{0, 0.999999, "a fraction of 0 or more and less than 1"};
 constexpr Limits kCount{1, 1e15, "a whole number of 1 or more"};
 constexpr Limits kCountOrZero{0, 1e15, "a whole number of 0 or more"};
+constexpr Limits kWorkers{1, 4096, "a whole number from 1 to 4096"};
 constexpr Limits kThreads{0, 4096, "a whole number from 0 to 4096"};
 constexpr Limits kWhole{-1, 4096, "a whole number from -1 to 4096"};
 
@@ -238,8 +239,15 @@ std::vector<RunOption> make_options() {
   table.number("lr-floor", &RunConfig::lr_floor, kNotNegative, "RATE", "schedule cosine: the rate at the end");
 
   table.group("Who computes");
-  table.text("algorithm", &RunConfig::algorithm, "NAME", "local: one process", {"local"});
-  table.number("threads", &RunConfig::threads, kThreads, "N", "compute threads; 0: all cores this process may use");
+  table.text("algorithm", &RunConfig::algorithm, "NAME",
+             "local: one process; allreduce: each worker on its share of a batch, gradients summed over all",
+             {"local", "allreduce"});
+  table.number("workers", &RunConfig::workers, kWorkers, "N", "processes that train together");
+  table.text("transport", &RunConfig::transport, "HOW",
+             "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed",
+             {"auto", "mpi", "socket", "threads"});
+  table.number("threads", &RunConfig::threads, kThreads, "N",
+               "compute threads of each worker; 0: the machine's cores, shared out");
   table.text(
       "thread-mode", &RunConfig::thread_mode, "MODE",
       "kernels: all threads inside each kernel; lanes: each on its part of the batch; auto: what measured faster",
@@ -305,6 +313,10 @@ std::string config_text(const RunConfig& config) {
 void check_config(const RunConfig& config) {
   if (config.early_stop > 0 && config.validation <= 0) {
     throw InputError("--early-stop needs --validation: it watches data that is not trained on");
+  }
+  if (config.algorithm == "local" && config.workers > 1) {
+    throw InputError(fmt::format("--algorithm local trains in one process; for --workers {} choose another: allreduce",
+                                 config.workers));
   }
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");

@@ -52,7 +52,9 @@ struct RunConfig {
   double lr_floor = 0;
   // who computes
   std::string algorithm = "local";
-  std::int64_t threads = 0;  ///< 0: all cores this process may use
+  std::int64_t workers = 1;
+  std::string transport = "auto";
+  std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
   std::string thread_mode = "auto";
   std::int64_t loader_threads = -1;  ///< below 0: as the data needs
   // where it begins and what is kept

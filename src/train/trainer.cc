@@ -100,7 +100,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
 
   ReplicaOptions options;
   options.seed = config.seed;
-  options.threads = config.threads == 0 ? usable_cores() : static_cast<int>(config.threads);
+  options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.size()) : static_cast<int>(config.threads);
   const std::int64_t share = (config.batch + team.size() - 1) / team.size();
   options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, share, options.threads)
                  : config.thread_mode == "lanes" ? ThreadMode::lanes
