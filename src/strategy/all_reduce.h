@@ -11,12 +11,8 @@ namespace distbelief {
 /// With the same global batch it does what Local does, up to the order of sums.
 class AllReduce : public Strategy {
  public:
-  struct Options {
-    std::int64_t most_rows = 0;                           ///< a member's largest share of a batch
-    Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
-  };
   /// All but `options` are borrowed.
-  AllReduce(Replica& replica, const UpdateRule& rule, Group& group, const Options& options);
+  AllReduce(Replica& replica, const UpdateRule& rule, Group& group, const GroupOptions& options);
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   void visit_state(StateVisitor& visitor) override;
@@ -34,7 +30,7 @@ class AllReduce : public Strategy {
 
   Replica& replica_;
   Group& group_;
-  const Options options_;
+  const GroupOptions options_;
   ParameterShard shard_;
   StepExchange exchange_;
   GradientBuckets buckets_;

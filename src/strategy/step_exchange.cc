@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -95,6 +96,53 @@ Outcome StepExchange::tell_culprit(std::string& culprit, Clock::time_point deadl
     culprit.assign(text_of(position), strnlen(text_of(position), kCulpritBytes));
   }
   return {};
+}
+
+StepReport StepExchange::diverged(Replica& replica, const Batch& batch, const LossSums& own, const Told& told,
+                                  BatchStream& batches, Clock::time_point deadline) {
+  StepReport report = {.outcome = StepReport::Outcome::diverged, .sums = told.sums, .stop = told.stop};
+  if (!std::isfinite(own.loss)) {
+    report.culprit = replica.find_nonfinite(batch);
+  }
+  if (const Outcome outcome = tell_culprit(report.culprit, deadline); !outcome.ok()) {
+    report.culprit = lost_text(outcome);
+  }
+  settle_samples(batches, batch, told, report.outcome);
+  return report;
+}
+
+LossSums compute_or_zero(Replica& replica, const Batch& batch, std::span<const std::span<float>> lanes,
+                         GradientListener* listener) {
+  if (batch.size() > 0) {
+    return replica.compute_gradient(batch, listener);
+  }
+  std::ranges::fill(lanes[0], 0.0F);
+  return {};
+}
+
+std::int64_t contributions(const Batch& batch, std::span<const std::span<float>> lanes) {
+  return batch.size() > 0 ? static_cast<std::int64_t>(lanes.size()) : 0;
+}
+
+void average_observed(const ParameterTable& table, std::span<float> sum, std::int64_t contributions) {
+  for (float& observed : sum.subspan(static_cast<std::size_t>(table.optimized_size()))) {
+    observed /= static_cast<float>(contributions);
+  }
+}
+
+void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told,
+                    StepReport::Outcome outcome) {
+  if (outcome == StepReport::Outcome::stepped) {
+    batches.applied(batch.ids);
+    batches.applied(told.others);
+  } else {
+    batches.dropped(batch.ids);
+    batches.dropped(told.others);
+  }
+}
+
+StepReport lost_report(const Outcome& outcome) {
+  return {.outcome = StepReport::Outcome::group_lost, .culprit = lost_text(outcome)};
 }
 
 std::string lost_text(const Outcome& outcome) { return fmt::format("rank {} {}", outcome.peer.value, outcome.reason); }

@@ -16,6 +16,7 @@
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
 #include "strategy/local.h"
+#include "strategy/root_update.h"
 
 namespace distbelief {
 namespace {
@@ -86,15 +87,15 @@ struct Trained {
   std::vector<float> values;
 };
 
-/// So many steps of a strategy that `make` makes of (replica, rule).
+/// So many steps of a strategy that `make_one` makes of (replica, rule).
 template <typename Make>
-Trained train(int position, int size, bool batch_norm, int threads, const Make& make, int steps = 20) {
+Trained train(int position, int size, bool batch_norm, int threads, const Make& make_one, int steps = 20) {
   const Graph graph = network(batch_norm);
   const ParameterTable table = layout_parameters(graph);
   Replica replica(graph, table, {.threads = threads, .mode = ThreadMode::lanes, .seed = 1});
   table.initialize(position == 0 ? 1 : 99, replica.values());  // join() must bring the others to the first's
   const auto rule = make_rule({.name = "momentum"});
-  const std::unique_ptr<Strategy> strategy = make(replica, *rule);
+  const std::unique_ptr<Strategy> strategy = make_one(replica, *rule);
   EXPECT_EQ(strategy->join().outcome, StepReport::Outcome::stepped);
   Samples samples(position, size);
   Trained trained;
@@ -118,14 +119,26 @@ std::vector<Rank> everybody(const Fabric& fabric) {
   return ranks;
 }
 
-std::vector<Trained> train_all_reduce(int ranks, bool batch_norm = false, int threads = 1) {
+std::unique_ptr<Strategy> make(const std::string& name, Replica& replica, const UpdateRule& rule, Group& group) {
+  const GroupOptions options = {.most_rows = kBatch};
+  if (name == "sync") {
+    return std::make_unique<RootUpdate>(replica, rule, group, options);
+  }
+  return std::make_unique<AllReduce>(replica, rule, group, options);
+}
+
+/// The strategies that do what one process does, step for step.
+class Synchronous : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, Synchronous, testing::Values("allreduce", "sync"),
+                         [](const auto& name) { return std::string(name.param); });
+
+std::vector<Trained> train_group(const std::string& name, int ranks, bool batch_norm = false, int threads = 1) {
   std::vector<Trained> all(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](Fabric& fabric) {
     Group group(fabric, everybody(fabric), 1);
     all[static_cast<std::size_t>(group.position())] =
-        train(group.position(), ranks, batch_norm, threads, [&](Replica& replica, const UpdateRule& rule) {
-          return std::make_unique<AllReduce>(replica, rule, group, AllReduce::Options{.most_rows = kBatch});
-        });
+        train(group.position(), ranks, batch_norm, threads,
+              [&](Replica& replica, const UpdateRule& rule) { return make(name, replica, rule, group); });
   });
   return all;
 }
@@ -135,19 +148,19 @@ Trained train_local(bool batch_norm = false) {
                [](Replica& replica, const UpdateRule& rule) { return std::make_unique<Local>(replica, rule); });
 }
 
-TEST(AllReduce, GivesTheLossesOfOneProcessAtAnyNumberOfWorkers) {
+TEST_P(Synchronous, GivesTheLossesOfOneProcessAtAnyNumberOfWorkers) {
   const Trained local = train_local();
   for (const int ranks : {1, 2, 3, 4, 7}) {
-    const std::vector<Trained> all = train_all_reduce(ranks);
+    const std::vector<Trained> all = train_group(GetParam(), ranks);
     for (std::size_t step = 0; step < local.losses.size(); ++step) {
       EXPECT_NEAR(all[0].losses[step], local.losses[step], 1e-4 * local.losses[step]) << ranks << " workers";
     }
   }
 }
 
-TEST(AllReduce, LeavesAllWorkersWithTheSameBits) {
+TEST_P(Synchronous, LeavesAllWorkersWithTheSameBits) {
   for (const bool batch_norm : {false, true}) {
-    const std::vector<Trained> all = train_all_reduce(3, batch_norm);
+    const std::vector<Trained> all = train_group(GetParam(), 3, batch_norm);
     for (const Trained& one : all) {
       EXPECT_EQ(one.values, all[0].values);
       EXPECT_EQ(one.losses, all[0].losses);
@@ -155,12 +168,12 @@ TEST(AllReduce, LeavesAllWorkersWithTheSameBits) {
   }
 }
 
-TEST(AllReduce, GivesTheSameBitsAgain) {
-  EXPECT_EQ(train_all_reduce(4)[2].values, train_all_reduce(4)[2].values);
-  EXPECT_EQ(train_all_reduce(2, true, 2)[1].values, train_all_reduce(2, true, 2)[1].values);
+TEST_P(Synchronous, GivesTheSameBitsAgain) {
+  EXPECT_EQ(train_group(GetParam(), 4)[2].values, train_group(GetParam(), 4)[2].values);
+  EXPECT_EQ(train_group(GetParam(), 2, true, 2)[1].values, train_group(GetParam(), 2, true, 2)[1].values);
 }
 
-TEST(AllReduce, EveryWorkerCountsTheSamplesOfAll) {
+TEST_P(Synchronous, EveryWorkerCountsTheSamplesOfAll) {
   run_ranks(3, [&](Fabric& fabric) {
     const Graph graph = network(false);
     const ParameterTable table = layout_parameters(graph);
@@ -168,16 +181,16 @@ TEST(AllReduce, EveryWorkerCountsTheSamplesOfAll) {
     table.initialize(1, replica.values());
     const auto rule = make_rule({.name = "sgd"});
     Group group(fabric, everybody(fabric), 1);
-    AllReduce strategy(replica, *rule, group, {.most_rows = kBatch});
+    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
     Samples samples(group.position(), 3);
-    while (strategy.step(samples, {.update = {.rate = 0.1F}}).outcome == StepReport::Outcome::stepped) {
+    while (strategy->step(samples, {.update = {.rate = 0.1F}}).outcome == StepReport::Outcome::stepped) {
     }
     EXPECT_EQ(samples.applied_samples, static_cast<std::size_t>(kSamples));
     EXPECT_EQ(samples.dropped_samples, 0U);
   });
 }
 
-TEST(AllReduce, ANanInOneWorkersSamplesStopsAllAndNamesTheLayer) {
+TEST_P(Synchronous, ANanInOneWorkersSamplesStopsAllAndNamesTheLayer) {
   run_ranks(3, [&](Fabric& fabric) {
     const Graph graph = network(false);
     const ParameterTable table = layout_parameters(graph);
@@ -185,12 +198,12 @@ TEST(AllReduce, ANanInOneWorkersSamplesStopsAllAndNamesTheLayer) {
     table.initialize(1, replica.values());
     const auto rule = make_rule({.name = "sgd"});
     Group group(fabric, everybody(fabric), 1);
-    AllReduce strategy(replica, *rule, group, {.most_rows = kBatch});
+    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
     Samples samples(group.position(), 3);
     samples.poisoned_sample = 20;  // in the second batch, of one worker only
-    ASSERT_EQ(strategy.step(samples, {.update = {.rate = 0.1F}}).outcome, StepReport::Outcome::stepped);
+    ASSERT_EQ(strategy->step(samples, {.update = {.rate = 0.1F}}).outcome, StepReport::Outcome::stepped);
     const std::vector<float> before(replica.values().begin(), replica.values().end());
-    const StepReport report = strategy.step(samples, {.update = {.rate = 0.1F}});
+    const StepReport report = strategy->step(samples, {.update = {.rate = 0.1F}});
     EXPECT_EQ(report.outcome, StepReport::Outcome::diverged);
     EXPECT_EQ(report.culprit, "layer 'dense1'");
     EXPECT_TRUE(std::ranges::equal(before, replica.values()));
@@ -198,7 +211,7 @@ TEST(AllReduce, ANanInOneWorkersSamplesStopsAllAndNamesTheLayer) {
   });
 }
 
-TEST(AllReduce, WhenOneIsAskedToStopAllHearOfItAfterTheSameStep) {
+TEST_P(Synchronous, WhenOneIsAskedToStopAllHearOfItAfterTheSameStep) {
   run_ranks(3, [&](Fabric& fabric) {
     const Graph graph = network(false);
     const ParameterTable table = layout_parameters(graph);
@@ -206,14 +219,14 @@ TEST(AllReduce, WhenOneIsAskedToStopAllHearOfItAfterTheSameStep) {
     table.initialize(1, replica.values());
     const auto rule = make_rule({.name = "sgd"});
     Group group(fabric, everybody(fabric), 1);
-    AllReduce strategy(replica, *rule, group, {.most_rows = kBatch});
+    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
     Samples samples(group.position(), 3);
-    EXPECT_FALSE(strategy.step(samples, {.update = {.rate = 0.1F}}).stop);
-    EXPECT_TRUE(strategy.step(samples, {.update = {.rate = 0.1F}, .stop = group.position() == 2}).stop);
+    EXPECT_FALSE(strategy->step(samples, {.update = {.rate = 0.1F}}).stop);
+    EXPECT_TRUE(strategy->step(samples, {.update = {.rate = 0.1F}, .stop = group.position() == 2}).stop);
   });
 }
 
-TEST(AllReduce, AWorkerThatDiesLeavesTheParametersOfTheOthersAsTheyWere) {
+TEST_P(Synchronous, AWorkerThatDiesLeavesTheParametersOfTheOthersAsTheyWere) {
   run_ranks(3, [&](Fabric& fabric) {
     const Graph graph = network(false);
     const ParameterTable table = layout_parameters(graph);
@@ -221,14 +234,14 @@ TEST(AllReduce, AWorkerThatDiesLeavesTheParametersOfTheOthersAsTheyWere) {
     table.initialize(1, replica.values());
     const auto rule = make_rule({.name = "sgd"});
     Group group(fabric, everybody(fabric), 1);
-    AllReduce strategy(replica, *rule, group, {.most_rows = kBatch});
+    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
     Samples samples(group.position(), 3);
-    ASSERT_EQ(strategy.step(samples, {.update = {.rate = 0.1F}}).outcome, StepReport::Outcome::stepped);
+    ASSERT_EQ(strategy->step(samples, {.update = {.rate = 0.1F}}).outcome, StepReport::Outcome::stepped);
     if (group.position() == 1) {
       return;
     }
     const std::vector<float> before(replica.values().begin(), replica.values().end());
-    const StepReport report = strategy.step(samples, {.update = {.rate = 0.1F}});
+    const StepReport report = strategy->step(samples, {.update = {.rate = 0.1F}});
     EXPECT_EQ(report.outcome, StepReport::Outcome::group_lost);
     EXPECT_NE(report.culprit.find("left"), std::string::npos) << report.culprit;
     EXPECT_TRUE(std::ranges::equal(before, replica.values()));

@@ -240,8 +240,9 @@ std::vector<RunOption> make_options() {
 
   table.group("Who computes");
   table.text("algorithm", &RunConfig::algorithm, "NAME",
-             "local: one process; allreduce: each worker on its share of a batch, gradients summed over all",
-             {"local", "allreduce"});
+             "local: one process; allreduce: each worker on its share of a batch, gradients summed over all; sync: the "
+             "same, with the update made by the first worker",
+             {"local", "allreduce", "sync"});
   table.number("workers", &RunConfig::workers, kWorkers, "N", "processes that train together");
   table.text("transport", &RunConfig::transport, "HOW",
              "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed",

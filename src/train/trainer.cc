@@ -13,6 +13,7 @@
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
 #include "strategy/local.h"
+#include "strategy/root_update.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -109,11 +110,13 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   config.thread_mode = thread_mode_name(options.mode);
   replica = std::make_unique<Replica>(graph, table, options);
   table.initialize(config.seed, replica->values());
+  const GroupOptions group_options = {.most_rows = share, .patience = team.patience};
   if (team.group == nullptr) {
     strategy = std::make_unique<Local>(*replica, *rule);
+  } else if (config.algorithm == "sync") {
+    strategy = std::make_unique<RootUpdate>(*replica, *rule, *team.group, group_options);
   } else {
-    strategy = std::make_unique<AllReduce>(*replica, *rule, *team.group,
-                                           AllReduce::Options{.most_rows = share, .patience = team.patience});
+    strategy = std::make_unique<AllReduce>(*replica, *rule, *team.group, group_options);
   }
 }
 
