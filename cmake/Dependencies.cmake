@@ -7,6 +7,8 @@ find_package(CLI11 REQUIRED CONFIG)
 find_package(yaml-cpp REQUIRED CONFIG)
 find_package(nlohmann_json REQUIRED CONFIG)
 find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_path(ASIO_INCLUDE_DIR asio/io_context.hpp REQUIRED)  # headers only; src/transport/socket
 find_package(PNG REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(PkgConfig REQUIRED)

@@ -1,6 +1,6 @@
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <string>
 
 #include "cluster/control_message.h"
 
@@ -10,15 +10,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) {
     return 0;
   }
-  auto decoded = decode_control(data[0], std::as_bytes(std::span(data + 1, size - 1)));
+  auto decoded = decode_control({data[0], std::string(reinterpret_cast<const char*>(data + 1), size - 1)});
   if (!decoded.ok()) {
     if (decoded.reason().empty()) {
       __builtin_trap();
     }
     return 0;
   }
-  const std::string bytes = encode_control(decoded.message());
-  auto again = decode_control(kind_of(decoded.message()), std::as_bytes(std::span(bytes)));
+  auto again = decode_control(encode_control(decoded.message()));
   if (!again.ok() || kind_of(again.message()) != data[0]) {
     __builtin_trap();
   }

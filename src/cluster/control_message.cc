@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, kKinds> kNames = {
     "Lost",          "Order",       "LeaseRequest", "LeaseGrant", "LeaseDone", "FenceConfirmed", "ExitSeen",
     "StatusRequest", "StatusReply", "Notice",       "Leave",      "Ended"};
 
-std::string with_article(std::uint32_t kind) {
+std::string with_article(std::uint16_t kind) {
   const std::string name = kind_name(kind);
   return (name[0] == 'O' || name[0] == 'E' ? "an " : "a ") + name;
 }
@@ -128,9 +128,9 @@ ControlMessage make_empty(std::size_t index, std::index_sequence<Index...> /*kin
 
 }  // namespace
 
-std::uint32_t kind_of(const ControlMessage& message) { return static_cast<std::uint32_t>(message.index()) + 1; }
+std::uint16_t kind_of(const ControlMessage& message) { return static_cast<std::uint16_t>(message.index() + 1); }
 
-std::string kind_name(std::uint32_t kind) {
+std::string kind_name(std::uint16_t kind) {
   return kind >= 1 && kind <= kKinds ? std::string(kNames[kind - 1]) : fmt::format("kind {}", kind);
 }
 
@@ -140,29 +140,28 @@ bool is_numbered(const ControlMessage& message) {
   return message.index() > 5;
 }
 
-std::string encode_control(const ControlMessage& message) {
-  return std::visit([](const auto& content) { return content.SerializeAsString(); }, message);
+Message encode_control(const ControlMessage& message) {
+  return {kind_of(message), std::visit([](const auto& content) { return content.SerializeAsString(); }, message)};
 }
 
-DecodedControl decode_control(std::uint32_t kind, std::span<const std::byte> payload) {
+DecodedControl decode_control(const Message& message) {
+  const std::uint16_t kind = message.kind;
   if (kind < 1 || kind > kKinds) {
     return {fmt::format("a message of unknown kind {}", kind)};
   }
-  if (payload.size() > kMaxControlBytes) {
-    return {fmt::format("{} of {} bytes", with_article(kind), payload.size())};
+  if (message.body.size() > kMaxControlBytes) {
+    return {fmt::format("{} of {} bytes", with_article(kind), message.body.size())};
   }
-  ControlMessage message = make_empty(kind - 1, std::make_index_sequence<kKinds>());
-  const bool parsed = std::visit(
-      [&](auto& content) { return content.ParseFromArray(payload.data(), static_cast<int>(payload.size())); }, message);
-  if (!parsed) {
-    return {fmt::format("{} bytes that are no {}", payload.size(), kind_name(kind))};
+  ControlMessage decoded = make_empty(kind - 1U, std::make_index_sequence<kKinds>());
+  if (!std::visit([&](auto& content) { return content.ParseFromString(message.body); }, decoded)) {
+    return {fmt::format("{} bytes that are no {}", message.body.size(), kind_name(kind))};
   }
   Complaint complaint;
-  std::visit([&](const auto& content) { examine(content, complaint); }, message);
+  std::visit([&](const auto& content) { examine(content, complaint); }, decoded);
   if (const std::string what = complaint.take(); !what.empty()) {
     return {fmt::format("{} with {}", with_article(kind), what)};
   }
-  return {std::move(message)};
+  return {std::move(decoded)};
 }
 
 control::Role to_wire(Role role) {

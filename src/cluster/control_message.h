@@ -2,12 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <variant>
 
 #include "cluster/control.pb.h"
 #include "cluster/membership.h"
+#include "transport/message.h"
 
 namespace distbelief {
 
@@ -22,15 +22,15 @@ using ControlMessage =
 /// Far above the view of a job with a thousand members.
 inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20;
 
-std::uint32_t kind_of(const ControlMessage& message);
+std::uint16_t kind_of(const ControlMessage& message);
 /// "Join"; "kind 99" for what is none of ours.
-std::string kind_name(std::uint32_t kind);
+std::string kind_name(std::uint16_t kind);
 
 /// Whether the message counts for Join.received and Welcome.received, and is sent again on a new connection if the old
 /// one broke before it arrived. The rest is either about the connection itself or out of date by then.
 bool is_numbered(const ControlMessage& message);
 
-std::string encode_control(const ControlMessage& message);
+Message encode_control(const ControlMessage& message);
 
 /// What a peer sent, or why it is not a message: an unknown kind, bytes that are not that kind, values that no program
 /// of ours sends. Believes nothing; text that is too long for a line of output is refused too.
@@ -41,7 +41,7 @@ struct [[nodiscard]] DecodedControl {
   ControlMessage& message() { return std::get<0>(result); }
   const std::string& reason() const { return std::get<1>(result); }
 };
-DecodedControl decode_control(std::uint32_t kind, std::span<const std::byte> payload);
+DecodedControl decode_control(const Message& message);
 
 control::Role to_wire(Role role);
 Role from_wire(control::Role role);

@@ -9,13 +9,9 @@
 
 #include "base/clock.h"
 #include "cluster/outbox.h"
+#include "transport/socket/message_server.h"
 
 namespace distbelief {
-
-struct ConnectionId {
-  std::uint64_t value = 0;
-  friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
-};
 
 /// One process, as the coordinator's books have it.
 struct Record {

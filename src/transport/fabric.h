@@ -40,8 +40,8 @@ struct [[nodiscard]] Outcome {
   bool ok() const { return kind == Kind::done; }
 };
 
-/// One posted send or receive. The caller owns it, and keeps it and the memory it names where they are until wait() said
-/// how it ended or cancel() returned. It may then be posted again. All but the two functions is for fabrics.
+/// One posted send or receive. The caller owns it, and keeps it and the memory it names where they are until wait()
+/// said how it ended or cancel() returned. It may then be posted again. All but the two functions is for fabrics.
 struct Transfer {
   Transfer() = default;
   Transfer(const Transfer&) = delete;
@@ -85,8 +85,8 @@ class Fabric {
   /// Gives the transfer up; a message that is on its way is thrown away when it comes. Returns at once.
   virtual void cancel(Transfer& transfer) = 0;
 
-  /// What is open with this peer ends with peer_lost, and what is posted later does so at once. Thread-safe; for whoever
-  /// learns of a death by another way. Of several reasons the first stays.
+  /// What is open with this peer ends with peer_lost, and what is posted later does so at once. Thread-safe; for
+  /// whoever learns of a death by another way. Of several reasons the first stays.
   virtual void lose(Rank peer, const std::string& reason) = 0;
 
  protected:
