@@ -10,6 +10,7 @@ find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_path(ASIO_INCLUDE_DIR asio/io_context.hpp REQUIRED)  # headers only; src/transport/socket
 find_package(PNG REQUIRED)
+find_package(Protobuf REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(TURBOJPEG REQUIRED IMPORTED_TARGET libturbojpeg)
 if(DISTBELIEF_TESTS)

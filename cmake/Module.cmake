@@ -2,8 +2,8 @@
 #
 # One static library for one folder of src/. MODULES are those of ours it may include: the link list is the include
 # rule, and tests/include_rule_test.py compares it with the table in ARCHITECTURE.md. Sources are all *.cc below the
-# folder; *_test.cc become the test program <folder>_test; *_fuzz.cc one libFuzzer target each. THREADED: its tests run
-# threads, and so under ThreadSanitizer too.
+# folder, and what protoc makes of its *.proto; *_test.cc become the test program <folder>_test; *_fuzz.cc one libFuzzer
+# target each. THREADED: its tests run threads, and so under ThreadSanitizer too.
 add_custom_target(test_programs)
 add_custom_target(threaded_test_programs)
 add_custom_target(fuzzers)
@@ -17,6 +17,7 @@ function(distbelief_module name)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
+  file(GLOB_RECURSE messages CONFIGURE_DEPENDS ${folder}/*.proto)
 
   add_library(distbelief_${name} STATIC ${sources})
   add_library(distbelief::${name} ALIAS distbelief_${name})
@@ -28,6 +29,16 @@ function(distbelief_module name)
   foreach(module ${ARG_MODULES})
     target_link_libraries(distbelief_${name} PUBLIC distbelief::${module})
   endforeach()
+  if(messages)
+    # The code is protoc's: our warnings are not for it. Nobody includes it but the folder itself.
+    set(generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
+    file(MAKE_DIRECTORY ${generated})
+    protobuf_generate(TARGET distbelief_${name} LANGUAGE cpp PROTOS ${messages} OUT_VAR generated_files
+                      IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR} PROTOC_OUT_DIR ${generated})
+    set_source_files_properties(${generated_files} PROPERTIES COMPILE_OPTIONS -w SKIP_PRECOMPILE_HEADERS ON)
+    target_include_directories(distbelief_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${generated}>)
+    target_link_libraries(distbelief_${name} PUBLIC protobuf::libprotobuf)
+  endif()
   # The headers that cost the most to read are read once, by tensor, for all who stand above it.
   if(name STREQUAL "tensor")
     target_precompile_headers(distbelief_tensor PRIVATE <dnnl.hpp> <fmt/format.h> <algorithm> <filesystem> <functional>

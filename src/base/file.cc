@@ -67,11 +67,14 @@ std::string read_file(const std::filesystem::path& path) {
   }
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path, unsigned mode) : path_(std::move(path)) {
   partial_ = path_.parent_path() / ("." + path_.filename().string() + ".partial");
-  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode == 0 ? 0644 : mode);
   if (fd_ < 0) {
     fail("create");
+  }
+  if (mode != 0 && ::fchmod(fd_, mode) != 0) {  // a partial file that was left behind keeps the mode it had
+    fail("change the mode of");
   }
 }
 
@@ -123,8 +126,8 @@ void AtomicFile::commit() {
   sync_folder(path_.parent_path());
 }
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view contents) {
-  AtomicFile file(path);
+void write_file_atomically(const std::filesystem::path& path, std::string_view contents, unsigned mode) {
+  AtomicFile file(path, mode);
   file.write(contents);
   file.commit();
 }

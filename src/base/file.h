@@ -13,12 +13,13 @@ namespace distbelief {
 /// The whole file. Throws FileError that names the path and the system's reason.
 std::string read_file(const std::filesystem::path& path);
 
-/// Writes to a file that appears under its name only when it is whole: written beside as ".NAME.partial", fsync, rename,
-/// fsync of the folder. When anything fails (a full disk, no right) it throws FileError naming the path and the reason,
-/// removes the partial file and leaves what was there before. Not thread-safe for one path.
+/// Writes to a file that appears under its name only when it is whole: written beside as ".NAME.partial", fsync,
+/// rename, fsync of the folder. When anything fails (a full disk, no right) it throws FileError naming the path and the
+/// reason, removes the partial file and leaves what was there before. Not thread-safe for one path.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
+  /// `mode`: who may read and write it, as chmod takes it: 0600 for a secret. 0: as the user's umask has it.
+  explicit AtomicFile(std::filesystem::path path, unsigned mode = 0);
   ~AtomicFile();  // an uncommitted file is removed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -37,7 +38,7 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view contents);
+void write_file_atomically(const std::filesystem::path& path, std::string_view contents, unsigned mode = 0);
 
 /// fsync of a folder, so that renames inside it survive a power cut. Throws FileError.
 void sync_folder(const std::filesystem::path& folder);

@@ -1,0 +1,237 @@
+#include "cluster/control_message.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::size_t kMaxLine = 4096;
+constexpr std::size_t kKinds = std::variant_size_v<ControlMessage>;
+
+constexpr std::array<std::string_view, kKinds> kNames = {
+    "Join",          "Welcome",     "Refused",      "Heartbeat",  "Heard",     "Fenced",         "View",
+    "Lost",          "Order",       "LeaseRequest", "LeaseGrant", "LeaseDone", "FenceConfirmed", "ExitSeen",
+    "StatusRequest", "StatusReply", "Notice",       "Leave",      "Ended"};
+
+std::string with_article(std::uint16_t kind) {
+  const std::string name = kind_name(kind);
+  return (name[0] == 'O' || name[0] == 'E' ? "an " : "a ") + name;
+}
+
+/// Lets the first complaint stand; empty when there is none.
+class Complaint {
+ public:
+  Complaint& line(std::string_view text, std::string_view name) {
+    if (text.size() > kMaxLine) {
+      say(fmt::format("{} of {} bytes", name, text.size()));
+    }
+    return *this;
+  }
+  Complaint& role(int role, int lowest) {
+    if (role < lowest || role > control::OBSERVER) {
+      say(fmt::format("role {}", role));
+    }
+    return *this;
+  }
+  Complaint& rank(int rank) { return at_least(rank, -1, "rank"); }
+  Complaint& at_least(std::int64_t value, std::int64_t least, std::string_view name) {
+    if (value < least) {
+      say(fmt::format("{} {}", name, value));
+    }
+    return *this;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void say(std::string text) {
+    if (text_.empty()) {
+      text_ = std::move(text);
+    }
+  }
+  std::string text_;
+};
+
+void examine(const control::Join& join, Complaint& complaint) {
+  complaint.line(join.version(), "version").line(join.token(), "token").line(join.configuration(), "configuration");
+  complaint.line(join.host(), "host").line(join.data_address(), "address").rank(join.rank()).role(join.role(), 0);
+  complaint.at_least(join.pid(), 0, "pid");
+}
+void examine(const control::Member& member, Complaint& complaint) {
+  complaint.line(member.host(), "host").line(member.data_address(), "address").rank(member.rank());
+  complaint.role(member.role(), control::WORKER).at_least(member.pid(), 0, "pid");
+}
+void examine(const control::Progress& progress, Complaint& complaint) {
+  complaint.line(progress.operation(), "operation").at_least(progress.step(), 0, "step");
+  complaint.at_least(progress.epoch(), 0, "epoch");
+}
+void examine(const control::Welcome& welcome, Complaint& complaint) {
+  complaint.role(welcome.role(), control::WORKER).rank(welcome.rank());
+  complaint.at_least(welcome.heartbeat_milliseconds(), 1, "heartbeat interval");
+}
+void examine(const control::Refused& refused, Complaint& complaint) { complaint.line(refused.reason(), "reason"); }
+void examine(const control::Heartbeat& heartbeat, Complaint& complaint) { examine(heartbeat.progress(), complaint); }
+void examine(const control::Heard& /*heard*/, Complaint& /*complaint*/) {}
+void examine(const control::Fenced& fenced, Complaint& complaint) { complaint.line(fenced.reason(), "reason"); }
+void examine(const control::View& view, Complaint& complaint) {
+  complaint.line(view.reason(), "reason");
+  for (const control::Member& member : view.members()) {
+    examine(member, complaint);
+  }
+}
+void examine(const control::Lost& lost, Complaint& complaint) {
+  examine(lost.member(), complaint);
+  complaint.line(lost.reason(), "reason");
+}
+void examine(const control::Order& order, Complaint& complaint) {
+  complaint.line(order.reason(), "reason").at_least(order.what(), control::Order::STOP, "order");
+  complaint.at_least(-order.what(), -control::Order::CHECKPOINT, "order");
+}
+void examine(const control::LeaseRequest& request, Complaint& complaint) {
+  complaint.at_least(request.samples(), 1, "samples");
+}
+void examine(const control::LeaseGrant& grant, Complaint& complaint) {
+  complaint.at_least(grant.epoch(), 0, "epoch").at_least(grant.first(), 0, "first sample");
+  complaint.at_least(grant.count(), grant.finished() ? 0 : 1, "count");
+}
+void examine(const control::LeaseDone& /*done*/, Complaint& /*complaint*/) {}
+void examine(const control::FenceConfirmed& /*confirmed*/, Complaint& /*complaint*/) {}
+void examine(const control::ExitSeen& exit, Complaint& complaint) {
+  complaint.line(exit.host(), "host").line(exit.name(), "name").at_least(exit.signal(), 0, "signal");
+}
+void examine(const control::StatusRequest& /*request*/, Complaint& /*complaint*/) {}
+void examine(const control::StatusReply& reply, Complaint& complaint) {
+  complaint.line(reply.phase(), "phase");
+  for (const control::MemberStatus& row : reply.members()) {
+    examine(row.member(), complaint);
+    examine(row.progress(), complaint);
+    complaint.line(row.reason(), "reason").at_least(row.state(), 0, "state");
+    complaint.at_least(-row.state(), -control::MemberStatus::LOST, "state");
+  }
+}
+void examine(const control::Notice& notice, Complaint& complaint) { complaint.line(notice.text(), "text"); }
+void examine(const control::Leave& leave, Complaint& complaint) { complaint.line(leave.result(), "result"); }
+void examine(const control::Ended& ended, Complaint& complaint) { complaint.line(ended.reason(), "reason"); }
+
+/// The message of the kind number `index`, empty.
+template <std::size_t... Index>
+ControlMessage make_empty(std::size_t index, std::index_sequence<Index...> /*kinds*/) {
+  using Make = ControlMessage (*)();
+  static constexpr Make kMake[] = {[] { return ControlMessage(std::in_place_index<Index>); }...};
+  return kMake[index]();
+}
+
+}  // namespace
+
+std::uint16_t kind_of(const ControlMessage& message) { return static_cast<std::uint16_t>(message.index() + 1); }
+
+std::string kind_name(std::uint16_t kind) {
+  return kind >= 1 && kind <= kKinds ? std::string(kNames[kind - 1]) : fmt::format("kind {}", kind);
+}
+
+bool is_numbered(const ControlMessage& message) {
+  // The first six of the list are about the connection.
+  static_assert(std::is_same_v<std::variant_alternative_t<5, ControlMessage>, control::Fenced>);
+  return message.index() > 5;
+}
+
+Message encode_control(const ControlMessage& message) {
+  return {kind_of(message), std::visit([](const auto& content) { return content.SerializeAsString(); }, message)};
+}
+
+DecodedControl decode_control(const Message& message) {
+  const std::uint16_t kind = message.kind;
+  if (kind < 1 || kind > kKinds) {
+    return {fmt::format("a message of unknown kind {}", kind)};
+  }
+  if (message.body.size() > kMaxControlBytes) {
+    return {fmt::format("{} of {} bytes", with_article(kind), message.body.size())};
+  }
+  ControlMessage decoded = make_empty(kind - 1U, std::make_index_sequence<kKinds>());
+  if (!std::visit([&](auto& content) { return content.ParseFromString(message.body); }, decoded)) {
+    return {fmt::format("{} bytes that are no {}", message.body.size(), kind_name(kind))};
+  }
+  Complaint complaint;
+  std::visit([&](const auto& content) { examine(content, complaint); }, decoded);
+  if (const std::string what = complaint.take(); !what.empty()) {
+    return {fmt::format("{} with {}", with_article(kind), what)};
+  }
+  return {std::move(decoded)};
+}
+
+control::Role to_wire(Role role) {
+  switch (role) {
+    case Role::any:
+      return control::ANY;
+    case Role::worker:
+      return control::WORKER;
+    case Role::server:
+      return control::SERVER;
+    case Role::launcher:
+      return control::LAUNCHER;
+    case Role::observer:
+      return control::OBSERVER;
+  }
+  check(false, "a role that has no number on the wire");
+  return control::ANY;
+}
+
+Role from_wire(control::Role role) {
+  switch (role) {
+    case control::WORKER:
+      return Role::worker;
+    case control::SERVER:
+      return Role::server;
+    case control::LAUNCHER:
+      return Role::launcher;
+    case control::OBSERVER:
+      return Role::observer;
+    default:
+      return Role::any;
+  }
+}
+
+control::Member to_wire(const MemberInfo& member) {
+  control::Member wire;
+  wire.set_id(member.id);
+  wire.set_incarnation(member.incarnation);
+  wire.set_role(to_wire(member.role));
+  wire.set_rank(member.rank.value);
+  wire.set_host(member.host);
+  wire.set_pid(member.pid);
+  wire.set_data_address(member.data_address);
+  return wire;
+}
+
+MemberInfo from_wire(const control::Member& member) {
+  return {.id = member.id(),
+          .incarnation = member.incarnation(),
+          .role = from_wire(member.role()),
+          .rank = Rank{member.rank()},
+          .host = member.host(),
+          .pid = member.pid(),
+          .data_address = member.data_address()};
+}
+
+View from_wire(const control::View& wire) {
+  View view{.term = wire.term(), .number = wire.number(), .reason = wire.reason(), .complete = wire.complete()};
+  for (const control::Member& member : wire.members()) {
+    view.members.push_back(from_wire(member));
+  }
+  return view;
+}
+
+Lease from_wire(const control::LeaseGrant& grant) {
+  return {.id = grant.lease(),
+          .epoch = grant.epoch(),
+          .first = grant.first(),
+          .count = grant.count(),
+          .next_push = grant.next_push()};
+}
+
+}  // namespace distbelief

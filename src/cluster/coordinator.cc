@@ -1,0 +1,169 @@
+#include "cluster/coordinator.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+
+#include "cluster/coordinator_state.h"
+#include "cluster/job_file.h"
+#include "transport/socket/message_server.h"
+
+namespace distbelief {
+namespace {
+
+std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+JobRules with_token(JobRules rules) {
+  if (rules.token.empty()) {
+    rules.token = make_token();
+  }
+  return rules;
+}
+
+MessageServer::Options server_options(const CoordinatorOptions& options) {
+  MessageServer::Options server;
+  server.limits.longest_message = kMaxControlBytes;
+  server.limits.tick = std::chrono::milliseconds(25);  // a new view follows a death by that much
+  server.tls = options.tls;
+  return server;
+}
+
+}  // namespace
+
+/// All functions of the handler run on the server's thread, and so does the state.
+class Coordinator::Loop : public MessageServer::Handler {
+ public:
+  explicit Loop(CoordinatorOptions options)
+      : options_(std::move(options)),
+        rules_(with_token(options_.rules)),
+        state_(rules_, begin_term(options_.run_folder), Clock::now()),
+        server_(std::make_unique<MessageServer>(options_.listen, *this, server_options(options_))) {
+    address_ = server_->address();
+    if (!options_.advertised_host.empty() && address_.kind == Address::Kind::tcp) {
+      address_.host = options_.advertised_host;
+    }
+    write_job_file(
+        options_.run_folder,
+        {.address = address_, .token = rules_.token, .pid = ::getpid(), .term = state_.term(), .started = utc_now()});
+    ready_ = true;
+  }
+
+  ~Loop() override {
+    std::error_code ignored;
+    std::filesystem::remove(job_file_path(options_.run_folder), ignored);
+    server_.reset();  // before what its thread uses
+  }
+
+  void opened(ConnectionId /*id*/, const std::string& /*peer*/) override {}
+
+  void message(ConnectionId id, Message message) override {
+    auto decoded = decode_control(message);
+    if (decoded.ok()) {
+      state_.received(id, std::move(decoded.message()), Clock::now());
+    } else {
+      state_.received_garbage(id, decoded.reason(), Clock::now());
+    }
+    carry_out();
+  }
+
+  void closed(ConnectionId id, const std::string& /*reason*/) override {
+    state_.closed(id, Clock::now());
+    carry_out();
+  }
+
+  void tick(Clock::time_point /*now*/) override {
+    std::optional<std::string> reason;
+    {
+      const std::scoped_lock lock(mutex_);
+      reason = std::exchange(stop_reason_, std::nullopt);
+    }
+    if (reason) {
+      state_.stop(*reason, Clock::now());
+    }
+    state_.tick(Clock::now());
+    carry_out();
+  }
+
+  void stop(const std::string& reason) {
+    const std::scoped_lock lock(mutex_);
+    stop_reason_ = reason;
+  }
+
+  std::optional<JobResult> wait(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    ended_.wait_until(lock, deadline, [&] { return result_.has_value(); });
+    return result_;
+  }
+
+  const Address& address() const { return address_; }
+  const std::string& token() const { return rules_.token; }
+
+ private:
+  void carry_out() {
+    if (!ready_) {
+      return;  // the constructor has not come back with the server; what is to be done stays with the state
+    }
+    SharedControlMessage last;
+    Message encoded;
+    for (CoordinatorState::Action& action : state_.take_actions()) {
+      if (auto* send = std::get_if<CoordinatorState::Send>(&action)) {
+        if (send->message != last) {  // a view goes to everybody, and is encoded once
+          encoded = encode_control(*send->message);
+          last = send->message;
+        }
+        server_->send(send->to, encoded);
+      } else if (auto* trust = std::get_if<CoordinatorState::Trust>(&action)) {
+        server_->trust(trust->connection);
+      } else if (auto* close = std::get_if<CoordinatorState::Close>(&action)) {
+        server_->close(close->connection, close->reason);
+      } else if (auto* log = std::get_if<CoordinatorState::Log>(&action)) {
+        if (options_.log) {
+          options_.log(log->text);
+        }
+      } else if (auto* end = std::get_if<CoordinatorState::End>(&action)) {
+        const std::scoped_lock lock(mutex_);
+        result_ = JobResult{end->succeeded, end->reason};
+        ended_.notify_all();
+      }
+    }
+  }
+
+  const CoordinatorOptions options_;
+  const JobRules rules_;
+  Address address_;
+
+  // The server's thread only, once ready_.
+  CoordinatorState state_;
+  std::atomic<bool> ready_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::optional<JobResult> result_;         // guarded by mutex_
+  std::optional<std::string> stop_reason_;  // guarded by mutex_
+
+  std::unique_ptr<MessageServer> server_;
+};
+
+Coordinator::Coordinator(CoordinatorOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
+Coordinator::~Coordinator() = default;
+const Address& Coordinator::address() const { return loop_->address(); }
+const std::string& Coordinator::token() const { return loop_->token(); }
+void Coordinator::stop(const std::string& reason) { loop_->stop(reason); }
+std::optional<JobResult> Coordinator::wait(Clock::time_point deadline) { return loop_->wait(deadline); }
+
+JobResult run_coordinator(CoordinatorOptions options, const std::stop_token& stop) {
+  Coordinator coordinator(std::move(options));
+  const std::stop_callback when_stopped(stop, [&] { coordinator.stop("the coordinator was told to stop"); });
+  for (;;) {
+    if (auto result = coordinator.wait(Clock::now() + std::chrono::seconds(10))) {
+      return *result;
+    }
+  }
+}
+
+}  // namespace distbelief

@@ -1,0 +1,190 @@
+// How the coordinator finds out that a member is dead or stands still, and what it does about it.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "cluster/coordinator_state.h"
+#include "cluster/stall.h"
+
+namespace distbelief {
+namespace {
+
+std::string exit_text(const control::ExitSeen& exit) {
+  if (exit.signal() == 0) {
+    return fmt::format("exited with code {}", exit.exit_code());
+  }
+  const char* name = ::sigabbrev_np(exit.signal());
+  return name == nullptr ? fmt::format("was killed by signal {}", exit.signal())
+                         : fmt::format("was killed by signal {} (SIG{})", exit.signal(), name);
+}
+
+/// ", last seen at step 120 in all-reduce 17".
+std::string last_seen(const control::Progress& progress) {
+  if (progress.step() == 0 && progress.operation().empty()) {
+    return {};
+  }
+  return progress.operation().empty()
+             ? fmt::format(", last seen at step {}", progress.step())
+             : fmt::format(", last seen at step {} in {}", progress.step(), progress.operation());
+}
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+void CoordinatorState::look_for_the_dead() {
+  for (auto& [id, record] : roster_.records()) {
+    if (!record.living()) {
+      continue;
+    }
+    if (record.exit && now_ - record.exit_at >= rules_.reconnect_limit) {
+      declare_dead_by_exit(record);
+    } else if (record.state == Record::State::reconnecting && now_ - record.disconnected_at >= rules_.reconnect_limit) {
+      declare_lost(record, fmt::format("closed its connection and did not come back within {} ms",
+                                       rules_.reconnect_limit.count()));
+    } else if (now_ - record.heard_at >= rules_.silence_limit) {
+      declare_lost(record, fmt::format("was silent for {:.1f} s", seconds(now_ - record.heard_at)));
+    }
+  }
+  roster_.forget_observers();
+}
+
+void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
+  if (launcher.info.role != Role::launcher) {
+    misbehaves(launcher, "ExitSeen");
+    return;
+  }
+  Record* record = roster_.find_process(exit);
+  if (record != nullptr && record->living()) {
+    record->exit = exit;
+    record->exit_at = now_;
+    // With an open connection its last words may still be on the way; the close comes right behind them.
+    if (record->connection == ConnectionId{}) {
+      declare_dead_by_exit(*record);
+    }
+    return;
+  }
+  const bool left = record != nullptr && record->state == Record::State::left;
+  if (phase_ == Phase::joining && !left && !exit.starts_again()) {
+    fail(fmt::format("{} (pid {} on {}) {} before the job began", exit.name(), exit.pid(), exit.host(),
+                     exit_text(exit)));
+  }
+}
+
+void CoordinatorState::declare_dead_by_exit(Record& record) { declare_lost(record, exit_text(*record.exit)); }
+
+void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
+  record.state = Record::State::lost;
+  record.reason = cause + last_seen(record.progress);
+  if (record.connection != ConnectionId{}) {
+    control::Fenced fenced;
+    fenced.set_term(term_);
+    fenced.set_reason(fmt::format("the coordinator gave this process up: {}", record.reason));
+    tell(record, fenced);
+    actions_.emplace_back(Close{record.connection, record.reason});
+    roster_.disconnect(record);
+  }
+  record.outbox.clear();
+  if (record.info.role == Role::observer) {
+    return;
+  }
+  log(fmt::format("lost {}: {}", describe(record.info), record.reason));
+  control::Lost lost;
+  *lost.mutable_member() = to_wire(record.info);
+  lost.set_reason(record.reason);
+  tell_all(lost, &record);
+  if (record.info.role == Role::launcher) {
+    fail(fmt::format("{} is gone: it {}", describe(record.info), record.reason));
+    return;
+  }
+  fence(record);
+  if (phase_ == Phase::joining) {
+    roster_.vacate(record);
+    if (record.exit && !record.exit->starts_again()) {
+      fail(fmt::format("{} {} before the job began", describe(record.info), record.reason));
+    }
+    return;
+  }
+  change_view(fmt::format("{} {}", describe(record.info), record.reason), std::chrono::milliseconds(10));
+}
+
+void CoordinatorState::fence(const Record& record) {
+  std::erase_if(lease_requests_, [&](const WaitingRequest& request) { return request.member == record.info.id; });
+  if (record.info.role == Role::server) {
+    std::vector<std::uint64_t> waiting;
+    for (auto& [incarnation, fence] : fences_) {
+      fence.unconfirmed.erase(record.info.id);
+      waiting.push_back(incarnation);
+    }
+    for (const std::uint64_t incarnation : waiting) {
+      settle_fence(incarnation);
+    }
+    return;
+  }
+  leases_.orphan(record.info.id);
+  Fence& fence = fences_[record.info.incarnation];
+  fence.member = record.info.id;
+  for (const Record* member : roster_.members()) {
+    if (member->info.role == Role::server) {
+      fence.unconfirmed.insert(member->info.id);
+    }
+  }
+  settle_fence(record.info.incarnation);
+}
+
+void CoordinatorState::settle_fence(std::uint64_t incarnation) {
+  const auto found = fences_.find(incarnation);
+  if (found == fences_.end() || !found->second.unconfirmed.empty()) {
+    return;
+  }
+  leases_.release(found->second.member);
+  fences_.erase(found);
+  serve_leases();
+}
+
+void CoordinatorState::on(Record& server, const control::FenceConfirmed& confirmed) {
+  if (server.info.role != Role::server) {
+    misbehaves(server, "FenceConfirmed");
+    return;
+  }
+  const auto found = fences_.find(confirmed.incarnation());
+  if (found == fences_.end() || found->second.unconfirmed.erase(server.info.id) == 0) {
+    return;  // it joined after the death, and answers out of caution
+  }
+  for (const auto& lease : confirmed.leases()) {
+    leases_.note_progress(found->second.member, lease.lease(), lease.next_push());
+  }
+  settle_fence(confirmed.incarnation());
+}
+
+void CoordinatorState::look_for_stalls() {
+  if (phase_ != Phase::running || rules_.stall_limit.count() == 0) {
+    return;
+  }
+  std::vector<Record*> workers;
+  std::vector<StepWatch> steps;
+  for (auto& [id, record] : roster_.records()) {
+    if (record.info.role == Role::worker && record.living()) {
+      workers.push_back(&record);
+      steps.push_back({record.progress.step(), now_ - record.moved_at, record.progress.waits_for_others()});
+    }
+  }
+  for (const std::size_t i : find_stalled(steps, rules_.stall_limit)) {
+    Record& record = *workers[i];
+    if (std::exchange(record.stall_told, true)) {
+      continue;
+    }
+    const control::Progress& progress = record.progress;
+    const std::string operation =
+        progress.operation().empty()
+            ? ""
+            : fmt::format(", in {} for {:.0f} s", progress.operation(), progress.operation_seconds());
+    const std::string text = fmt::format("{} stands still: step {} for {:.0f} s{}", describe(record.info),
+                                         progress.step(), seconds(now_ - record.moved_at), operation);
+    log(text);
+    tell_people(text);
+  }
+}
+
+}  // namespace distbelief

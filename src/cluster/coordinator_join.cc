@@ -1,0 +1,143 @@
+// How processes become members of a job, and come back after a broken connection.
+#include <fmt/format.h>
+
+#include "cluster/coordinator_state.h"
+
+namespace distbelief {
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) {
+    return false;
+  }
+  volatile unsigned char difference = 0;  // volatile: the loop must not stop early
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference = static_cast<unsigned char>(difference | static_cast<unsigned char>(a[i] ^ b[i]));
+  }
+  return difference == 0;
+}
+
+std::string CoordinatorState::why_refused(const control::Join& join) const {
+  // The version first: the token of another version may be made in another way.
+  if (join.version() != rules_.version) {
+    return fmt::format("the job runs version {}, this process is version {}", rules_.version, join.version());
+  }
+  if (!equal_in_constant_time(join.token(), rules_.token)) {
+    return "its token is not the job's";
+  }
+  const bool takes_part = join.role() != control::LAUNCHER && join.role() != control::OBSERVER;
+  if (takes_part && join.configuration() != rules_.configuration) {
+    return fmt::format("the job's configuration is {}, this process has {}", rules_.configuration,
+                       join.configuration());
+  }
+  return {};
+}
+
+void CoordinatorState::refuse(ConnectionId connection, const control::Join& join, const std::string& reason) {
+  log(fmt::format("refused pid {} on {}: {}", join.pid(), join.host(), reason));
+  control::Refused refused;
+  refused.set_reason(reason);
+  actions_.emplace_back(Send{connection, std::make_shared<const ControlMessage>(refused)});
+  actions_.emplace_back(Close{connection, "was refused: " + reason});
+}
+
+void CoordinatorState::join(ConnectionId connection, const control::Join& join) {
+  if (const std::string reason = why_refused(join); !reason.empty()) {
+    refuse(connection, join, reason);
+    return;
+  }
+  if (join.member() != 0) {
+    Record* record = roster_.find(join.member());
+    if (record != nullptr && record->info.incarnation == join.incarnation() && record->living()) {
+      resume(connection, *record, join.received());
+      return;
+    }
+    control::Fenced fenced;
+    fenced.set_term(term_);
+    const bool known = record != nullptr && record->info.incarnation == join.incarnation();
+    fenced.set_reason(known ? fmt::format("the coordinator gave this process up: {}", record->reason)
+                            : "the coordinator does not know this process");
+    actions_.emplace_back(Send{connection, std::make_shared<const ControlMessage>(fenced)});
+    actions_.emplace_back(Close{connection, "is no member any more"});
+    return;
+  }
+  if (Record* record = join.nonce() == 0 ? nullptr : roster_.find_nonce(join.nonce()); record != nullptr) {
+    resume(connection, *record, join.received());  // its Welcome got lost
+    return;
+  }
+
+  const Role wanted = from_wire(join.role());
+  const bool takes_part = wanted != Role::observer && wanted != Role::launcher;
+  if (phase_ == Phase::ended || (phase_ == Phase::stopping && takes_part)) {
+    refuse(connection, join, fmt::format("the job is {}", phase_text()));
+    return;
+  }
+  if (phase_ == Phase::running && takes_part && !rules_.takes_late_members) {
+    refuse(connection, join, "the job has begun and takes nobody in any more");
+    return;
+  }
+  for (auto& [id, record] : roster_.records()) {
+    if (record.living() && record.exit) {
+      declare_dead_by_exit(record);  // this may be the same process, started again, and needs its place
+    }
+  }
+  const auto found = roster_.find_place(wanted, Rank{join.rank()});
+  if (const auto* reason = std::get_if<std::string>(&found)) {
+    refuse(connection, join, *reason);
+    return;
+  }
+  const auto place = std::get<Roster::Place>(found);
+  Record newcomer;
+  newcomer.info = {.id = next_member_++,
+                   .incarnation = next_incarnation_++,
+                   .role = place.role,
+                   .rank = place.rank,
+                   .host = join.host(),
+                   .pid = join.pid(),
+                   .data_address = join.data_address()};
+  newcomer.nonce = join.nonce();
+  newcomer.launch = join.launch();
+  newcomer.heard_at = now_;
+  newcomer.moved_at = now_;
+  Record& record = roster_.add(std::move(newcomer));
+  roster_.connect(record, connection);
+  welcome(record);
+  if (place.role != Role::observer) {
+    log(fmt::format("{} joined", describe(record.info)));
+  }
+  if (phase_ == Phase::running && record.takes_part()) {
+    change_view(fmt::format("{} joined", describe(record.info)), std::chrono::milliseconds(10));
+  }
+}
+
+void CoordinatorState::resume(ConnectionId connection, Record& record, std::uint64_t received) {
+  if (!record.outbox.acknowledge(received)) {
+    actions_.emplace_back(Close{connection, fmt::format("says it received {} messages", received)});
+    return;
+  }
+  if (record.connection != ConnectionId{}) {
+    actions_.emplace_back(Close{record.connection, "was replaced by a new connection"});
+  }
+  roster_.connect(record, connection);
+  record.state = Record::State::alive;
+  record.heard_at = now_;
+  log(fmt::format("{} reconnected", describe(record.info)));
+  welcome(record);
+  for (const SharedControlMessage& message : record.outbox.waiting()) {
+    actions_.emplace_back(Send{connection, message});
+  }
+}
+
+void CoordinatorState::welcome(Record& record) {
+  actions_.emplace_back(Trust{record.connection});
+  control::Welcome welcome;
+  welcome.set_member(record.info.id);
+  welcome.set_incarnation(record.info.incarnation);
+  welcome.set_role(to_wire(record.info.role));
+  welcome.set_rank(record.info.rank.value);
+  welcome.set_term(term_);
+  welcome.set_heartbeat_milliseconds(static_cast<std::uint32_t>(rules_.heartbeat.count()));
+  welcome.set_received(record.received);
+  tell(record, welcome);
+}
+
+}  // namespace distbelief

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cluster/job_rules.h"
+#include "cluster/lease_table.h"
+#include "cluster/roster.h"
+
+namespace distbelief {
+
+/// The coordinator of a job, as a machine of events and actions: no sockets, no threads, no clock of its own, so that
+/// all it decides can be tested in no time. Events are functions; what is to be done about them is fetched with
+/// take_actions(). One thread.
+///
+/// A job is first *joining*, until every place is taken or the limit passes; then *running*, from the first view on;
+/// then *stopping*, when somebody ordered it, somebody needed is gone, or no worker is left; then it has *ended*.
+class CoordinatorState {
+ public:
+  struct Send {
+    ConnectionId to;
+    SharedControlMessage message;
+  };
+  /// The connection belongs to a member from now on.
+  struct Trust {
+    ConnectionId connection;
+  };
+  /// What was sent before still goes out.
+  struct Close {
+    ConnectionId connection;
+    std::string reason;
+  };
+  /// A line for the coordinator's log.
+  struct Log {
+    std::string text;
+  };
+  struct End {
+    bool succeeded = false;
+    std::string reason;
+  };
+  using Action = std::variant<Send, Trust, Close, Log, End>;
+
+  /// `term` is above that of every coordinator this job had before, and durable already.
+  CoordinatorState(JobRules rules, std::uint64_t term, Clock::time_point now);
+
+  /// `message` was read from a connection, joined or not.
+  void received(ConnectionId connection, ControlMessage message, Clock::time_point now);
+  /// The connection sent what is no message; it is closed.
+  void received_garbage(ConnectionId connection, const std::string& reason, Clock::time_point now);
+  void closed(ConnectionId connection, Clock::time_point now);
+  /// To be called at least every 100 ms or so: time passes only here and with the other events.
+  void tick(Clock::time_point now);
+  /// As if an observer had ordered it.
+  void stop(const std::string& reason, Clock::time_point now);
+
+  std::vector<Action> take_actions() { return std::exchange(actions_, {}); }
+  bool ended() const { return phase_ == Phase::ended; }
+  std::uint64_t term() const { return term_; }
+  control::StatusReply status(Clock::time_point now) const;
+
+ private:
+  enum class Phase : std::uint8_t { joining, running, stopping, ended };
+
+  // Joining: coordinator_join.cc
+  void join(ConnectionId connection, const control::Join& join);
+  std::string why_refused(const control::Join& join) const;
+  void resume(ConnectionId connection, Record& record, std::uint64_t received);
+  void welcome(Record& record);
+  void refuse(ConnectionId connection, const control::Join& join, const std::string& reason);
+
+  // What members say, one function a kind; the last is for what is not theirs to say.
+  void on(Record& record, const control::Heartbeat& heartbeat);
+  void on(Record& record, const control::Leave& leave);
+  void on(Record& record, const control::Notice& notice);
+  void on(Record& record, const control::StatusRequest& request);
+  void on(Record& record, const control::Order& order);
+  void on(Record& record, const control::ExitSeen& exit);
+  void on(Record& record, const control::LeaseRequest& request);
+  void on(Record& record, const control::LeaseDone& done);
+  void on(Record& record, const control::FenceConfirmed& confirmed);
+  template <typename Other>
+  void on(Record& record, const Other& other);
+  void misbehaves(Record& record, const std::string& what);
+
+  // Death: coordinator_death.cc
+  void look_for_the_dead();
+  void declare_dead_by_exit(Record& record);
+  void declare_lost(Record& record, const std::string& cause);
+  void fence(const Record& record);
+  void settle_fence(std::uint64_t incarnation);
+  void look_for_stalls();
+
+  // Leases
+  void serve_leases();
+
+  // The job as a whole
+  void begin_event(Clock::time_point now);
+  void settle();
+  void begin_stop(const std::string& reason, std::chrono::milliseconds limit);
+  void fail(const std::string& reason);
+  void end();
+  void change_view(const std::string& reason, std::chrono::milliseconds delay);
+  void issue_view();
+  std::string phase_text() const;
+
+  // Speaking
+  void tell(Record& record, SharedControlMessage message);
+  void tell(Record& record, ControlMessage message);
+  /// To all who live, `except` left out.
+  void tell_all(ControlMessage message, const Record* except = nullptr);
+  void tell_people(const std::string& text, std::uint64_t member = 0);
+  void log(std::string text) { actions_.emplace_back(Log{std::move(text)}); }
+
+  const JobRules rules_;
+  const std::uint64_t term_;
+  const Clock::time_point started_at_;
+  Clock::time_point now_;
+  Clock::time_point join_deadline_;
+  Phase phase_ = Phase::joining;
+  std::uint64_t next_member_ = 1;
+  std::uint64_t next_incarnation_;
+  Roster roster_;
+  std::vector<Action> actions_;
+
+  std::uint64_t view_number_ = 0;
+  std::optional<Clock::time_point> view_due_;
+  std::vector<std::string> view_reasons_;
+
+  std::string stop_reason_;
+  std::optional<std::string> failure_;  // the first
+  Clock::time_point stop_deadline_;
+
+  LeaseTable leases_;
+  struct WaitingRequest {
+    std::uint64_t member;
+    std::int64_t samples;
+  };
+  std::deque<WaitingRequest> lease_requests_;
+  struct Fence {
+    std::uint64_t member;                 // whose leases wait for it
+    std::set<std::uint64_t> unconfirmed;  // servers
+  };
+  std::map<std::uint64_t, Fence> fences_;  // by the incarnation that is fenced
+};
+
+/// Takes the same time wherever the texts differ.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
+
+}  // namespace distbelief

@@ -1,0 +1,284 @@
+#include "cluster/coordinator_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cluster/simulated_job.h"
+
+namespace distbelief {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Ms = std::chrono::milliseconds;
+
+control::LeaseRequest lease_request(std::int64_t samples) {
+  control::LeaseRequest request;
+  request.set_samples(samples);
+  return request;
+}
+control::LeaseDone lease_done(std::uint64_t lease) {
+  control::LeaseDone done;
+  done.set_lease(lease);
+  return done;
+}
+
+TEST(CoordinatorState, EndsWellWhenTheLastWorkerLeft) {
+  SimulatedJob job({.workers = 2, .servers = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto server = job.join(control::SERVER);
+  job.leave(zero);
+  EXPECT_THAT(job.take<control::Order>(server), IsEmpty());
+  job.leave(one);
+  EXPECT_EQ(job.last<control::Order>(server).reason(), "all workers are done");
+  EXPECT_FALSE(job.end());
+  job.leave(server);
+  ASSERT_TRUE(job.end());
+  EXPECT_TRUE(job.end()->succeeded);
+  EXPECT_TRUE(job.state().ended());
+}
+
+TEST(CoordinatorState, EndsWellWhenSomeDiedAndTheRestFinished) {
+  SimulatedJob job({.workers = 2});
+  const auto zero = job.join();
+  job.close(job.join());
+  job.beating = {zero};
+  job.pass(Ms(1000));
+  job.leave(zero);
+  ASSERT_TRUE(job.end());
+  EXPECT_TRUE(job.end()->succeeded);
+}
+
+TEST(CoordinatorState, EndsBadlyWhenAllWorkersAreLostOrOneFailed) {
+  SimulatedJob lost({.workers = 1});
+  lost.close(lost.join());
+  lost.pass(Ms(1000));
+  ASSERT_TRUE(lost.end());
+  EXPECT_FALSE(lost.end()->succeeded);
+  EXPECT_EQ(lost.end()->reason, "all workers are lost");
+
+  SimulatedJob failed({.workers = 2});
+  const auto zero = failed.join();
+  failed.leave(failed.join(), false, "the loss is not finite");
+  failed.leave(zero);
+  ASSERT_TRUE(failed.end());
+  EXPECT_FALSE(failed.end()->succeeded);
+  EXPECT_EQ(failed.end()->reason, "worker 1 (pid 1002 on alpha) failed: the loss is not finite");
+}
+
+TEST(CoordinatorState, TellsWhoIsStillThereThatItIsOver) {
+  SimulatedJob job({.workers = 1, .has_launcher = true});
+  const auto launcher = job.join(control::LAUNCHER);
+  const auto worker = job.join();
+  job.leave(worker);
+  const auto ended = job.last<control::Ended>(launcher);
+  EXPECT_TRUE(ended.succeeded());
+  EXPECT_EQ(ended.reason(), "all workers are done");
+  EXPECT_THAT(job.last<control::Refused>(job.join()).reason(), HasSubstr("the job is over"));
+}
+
+TEST(CoordinatorState, ALeaverIsToldThatItWasHeard) {
+  SimulatedJob job({.workers = 2});
+  const auto worker = job.join();
+  job.say(worker, control::Notice());
+  job.leave(worker);
+  EXPECT_EQ(job.last<control::Heard>(worker).received(), 2U);
+  EXPECT_TRUE(job.is_closed(worker));
+}
+
+TEST(CoordinatorState, LeavesGiveOneViewLater) {
+  SimulatedJob job({.workers = 3});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto two = job.join();
+  job.take<control::View>(two);
+  job.leave(zero);
+  job.leave(one);
+  job.beating = {two};
+  job.pass(Ms(200));
+  EXPECT_THAT(job.take<control::View>(two), IsEmpty());
+  job.pass(Ms(100));
+  EXPECT_EQ(job.last<control::View>(two).members_size(), 1);
+  EXPECT_THAT(job.take<control::Lost>(two), IsEmpty());
+}
+
+TEST(CoordinatorState, OrdersGoToAllUnderItsTerm) {
+  SimulatedJob job({.workers = 2});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto observer = job.join(control::OBSERVER);
+  control::Order order;
+  order.set_what(control::Order::CHECKPOINT);
+  order.set_reason("before the power cut");
+  order.set_term(99);
+  job.say(observer, order);
+  for (const auto connection : {zero, one}) {
+    const auto got = job.last<control::Order>(connection);
+    EXPECT_EQ(got.what(), control::Order::CHECKPOINT);
+    EXPECT_EQ(got.term(), 5U);
+  }
+  order.set_what(control::Order::STOP);
+  job.say(observer, order);
+  EXPECT_EQ(job.last<control::Order>(one).what(), control::Order::STOP);
+  job.say(observer, order);
+  EXPECT_THAT(job.take<control::Order>(one), IsEmpty());  // once is enough
+}
+
+TEST(CoordinatorState, WorkersDoNotOrder) {
+  SimulatedJob job({.workers = 1});
+  const auto worker = job.join();
+  control::Order order;
+  order.set_what(control::Order::STOP);
+  job.say(worker, order);
+  EXPECT_EQ(job.why_closed(worker), "sent an Order, which is not for a worker to send");
+}
+
+TEST(CoordinatorState, NobodySendsWhatOnlyTheCoordinatorSays) {
+  SimulatedJob job({.workers = 1});
+  const auto worker = job.join();
+  job.say(worker, control::View());
+  EXPECT_EQ(job.why_closed(worker), "sent a View, which is not for a worker to send");
+}
+
+TEST(CoordinatorState, AStopThatIsNotFollowedEndsAtItsLimit) {
+  SimulatedJob job({.workers = 1, .stop_limit = Ms(2000)});
+  const auto worker = job.join();
+  job.beating = {worker};
+  job.state().stop("interrupted", job.now());
+  job.pass(Ms(1900));
+  EXPECT_FALSE(job.end());
+  job.pass(Ms(100));
+  ASSERT_TRUE(job.end());
+  EXPECT_FALSE(job.end()->succeeded);
+  EXPECT_EQ(job.end()->reason, "interrupted; did not end in time: worker 0 (pid 1001 on alpha)");
+}
+
+TEST(CoordinatorState, NoticesReachPeopleAndNotWorkers) {
+  SimulatedJob job({.workers = 2});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto observer = job.join(control::OBSERVER);
+  control::Notice notice;
+  notice.set_text("epoch 3: 91.2 %");
+  job.say(zero, notice);
+  EXPECT_EQ(job.last<control::Notice>(observer).text(), "epoch 3: 91.2 %");
+  EXPECT_THAT(job.take<control::Notice>(one), IsEmpty());
+}
+
+TEST(CoordinatorState, StatusTellsEveryMembersState) {
+  SimulatedJob job({.workers = 2});
+  const auto zero = job.join();
+  job.close(job.join());
+  const auto observer = job.join(control::OBSERVER);
+  job.beating = {zero, observer};
+  job.steps[zero] = 17;
+  job.pass(Ms(1000));
+  job.say(observer, control::StatusRequest());
+  const auto status = job.last<control::StatusReply>(observer);
+  EXPECT_EQ(status.view(), 2U);
+  EXPECT_EQ(status.term(), 5U);
+  EXPECT_EQ(status.phase(), "running");
+  EXPECT_NEAR(status.elapsed_seconds(), 1.0, 0.01);
+  ASSERT_EQ(status.members_size(), 2);  // observers are not shown
+  EXPECT_EQ(status.members(0).state(), control::MemberStatus::ALIVE);
+  EXPECT_EQ(status.members(0).progress().step(), 17);
+  EXPECT_EQ(status.members(1).state(), control::MemberStatus::LOST);
+}
+
+TEST(CoordinatorState, ForgetsObserversThatWent) {
+  SimulatedJob job({.workers = 1});
+  const auto worker = job.join();
+  job.beating = {worker};
+  for (int i = 0; i < 10; ++i) {
+    job.leave(job.join(control::OBSERVER));
+    job.close(job.join(control::OBSERVER));
+    job.pass(Ms(600));
+  }
+  EXPECT_THAT(job.take<control::Lost>(worker), IsEmpty());
+  EXPECT_EQ(job.state().status(job.now()).members_size(), 1);
+}
+
+TEST(CoordinatorLeases, NumbersAreOfTheTerm) {
+  SimulatedJob job({.workers = 1, .samples_per_epoch = 10, .epochs = 1});
+  const auto worker = job.join();
+  job.say(worker, lease_request(4));
+  const auto grant = job.last<control::LeaseGrant>(worker);
+  EXPECT_EQ(grant.lease(), (std::uint64_t{5} << 32) + 1);
+  EXPECT_EQ(grant.first(), 0);
+  EXPECT_EQ(grant.count(), 4);
+}
+
+TEST(CoordinatorLeases, OfTheDeadGoToWhoWaits) {
+  SimulatedJob job({.workers = 2, .samples_per_epoch = 10, .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  job.say(zero, lease_request(10));
+  const auto grant = job.last<control::LeaseGrant>(zero);
+  job.say(one, lease_request(10));
+  EXPECT_THAT(job.take<control::LeaseGrant>(one), IsEmpty());
+  job.beating = {one};
+  job.close(zero);
+  job.pass(Ms(600));
+  const auto again = job.last<control::LeaseGrant>(one);
+  EXPECT_EQ(again.lease(), grant.lease());
+  job.say(one, lease_request(10));
+  job.say(one, lease_done(again.lease()));
+  EXPECT_TRUE(job.last<control::LeaseGrant>(one).finished());
+}
+
+TEST(CoordinatorLeases, WaitForTheFenceOfEveryServer) {
+  SimulatedJob job({.workers = 2, .servers = 2, .samples_per_epoch = 10, .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto server = job.join(control::SERVER);
+  const auto other_server = job.join(control::SERVER);
+  job.say(zero, lease_request(10));
+  const auto lease = job.last<control::LeaseGrant>(zero).lease();
+  job.say(one, lease_request(10));
+  job.beating = {one, server, other_server};
+  job.close(zero);
+  job.pass(Ms(600));
+  EXPECT_THAT(job.take<control::LeaseGrant>(one), IsEmpty());
+  control::FenceConfirmed confirmed;
+  confirmed.set_incarnation(job.last<control::Lost>(server).member().incarnation());
+  auto* progress = confirmed.add_leases();
+  progress->set_lease(lease);
+  progress->set_next_push(3);
+  job.say(server, confirmed);
+  job.say(server, confirmed);  // once counts
+  EXPECT_THAT(job.take<control::LeaseGrant>(one), IsEmpty());
+  job.close(other_server);  // the dead need not confirm
+  job.pass(Ms(600));
+  const auto grant = job.last<control::LeaseGrant>(one);
+  EXPECT_EQ(grant.lease(), lease);
+  EXPECT_EQ(grant.next_push(), 3U);
+}
+
+TEST(CoordinatorLeases, DoneByAnotherIsFenced) {
+  SimulatedJob job({.workers = 2, .samples_per_epoch = 10, .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  job.say(zero, lease_request(10));
+  const auto lease = job.last<control::LeaseGrant>(zero).lease();
+  job.say(one, lease_done(lease));
+  EXPECT_THAT(job.last<control::Fenced>(one).reason(), HasSubstr("is not with worker 1"));
+  EXPECT_FALSE(job.is_closed(one));
+}
+
+TEST(Outbox, KeepsWhatIsNotAcknowledged) {
+  Outbox outbox;
+  for (int i = 0; i < 3; ++i) {
+    outbox.push(std::make_shared<const ControlMessage>(control::View()));
+  }
+  EXPECT_TRUE(outbox.acknowledge(2));
+  EXPECT_THAT(outbox.waiting(), SizeIs(1));
+  EXPECT_FALSE(outbox.acknowledge(1));
+  EXPECT_FALSE(outbox.acknowledge(4));
+  EXPECT_TRUE(outbox.acknowledge(3));
+  EXPECT_THAT(outbox.waiting(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace distbelief

@@ -1,0 +1,82 @@
+#include "cluster/job_file.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace distbelief {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Throws FileError: `path`, then what the parser or a missing key complains about.
+template <typename Read>
+auto read_json(const std::filesystem::path& path, Read&& read) {
+  const std::string text = read_file(path);
+  try {
+    return read(Json::parse(text));
+  } catch (const Json::exception& error) {
+    throw FileError(fmt::format("{}: {}", path.string(), error.what()));
+  } catch (const InputError& error) {
+    throw FileError(fmt::format("{}: {}", path.string(), error.what()));
+  }
+}
+
+std::filesystem::path term_path(const std::filesystem::path& run_folder) { return run_folder / "coordinator.json"; }
+
+}  // namespace
+
+std::filesystem::path job_file_path(const std::filesystem::path& run_folder) { return run_folder / "job.json"; }
+
+void write_job_file(const std::filesystem::path& run_folder, const JobFile& job) {
+  const Json json = {{"address", job.address.text()},
+                     {"token", job.token},
+                     {"pid", job.pid},
+                     {"term", job.term},
+                     {"started", job.started}};
+  write_file_atomically(job_file_path(run_folder), json.dump(2) + "\n", 0600);
+}
+
+JobFile read_job_file(const std::filesystem::path& run_folder) {
+  const auto path = job_file_path(run_folder);
+  if (!std::filesystem::exists(path)) {
+    throw FileError(fmt::format("{}: not there: no job runs in this folder", path.string()));
+  }
+  return read_json(path, [](const Json& json) {
+    return JobFile{.address = Address::parse(json.at("address").get<std::string>()),
+                   .token = json.at("token").get<std::string>(),
+                   .pid = json.at("pid").get<int>(),
+                   .term = json.at("term").get<std::uint64_t>(),
+                   .started = json.at("started").get<std::string>()};
+  });
+}
+
+std::string make_token() {
+  std::array<unsigned char, 16> bytes{};
+  // Up to 256 bytes come whole once the system has started up.
+  check(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()), "getrandom gave no bytes");
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    token += fmt::format("{:02x}", byte);
+  }
+  return token;
+}
+
+std::uint64_t begin_term(const std::filesystem::path& run_folder) {
+  const auto path = term_path(run_folder);
+  std::uint64_t term = 0;
+  if (std::filesystem::exists(path)) {
+    term = read_json(path, [](const Json& json) { return json.at("term").get<std::uint64_t>(); });
+  }
+  ++term;
+  write_file_atomically(path, Json({{"term", term}}).dump() + "\n");
+  return term;
+}
+
+}  // namespace distbelief

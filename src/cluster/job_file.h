@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "transport/address.h"
+
+namespace distbelief {
+
+/// What a run folder says about the job that runs in it: how to reach the coordinator and what to prove with.
+struct JobFile {
+  Address address = {};
+  std::string token = {};
+  int pid = 0;  ///< of the coordinator
+  std::uint64_t term = 0;
+  std::string started = {};  ///< "2026-01-31T12:00:00Z"
+
+  friend bool operator==(const JobFile&, const JobFile&) = default;
+};
+
+/// RUN/job.json.
+std::filesystem::path job_file_path(const std::filesystem::path& run_folder);
+
+/// Appears whole, and is readable by its owner only. Throws FileError.
+void write_job_file(const std::filesystem::path& run_folder, const JobFile& job);
+
+/// Throws FileError that names the file and what is wrong with it; when there is none, that no job runs here.
+JobFile read_job_file(const std::filesystem::path& run_folder);
+
+/// 128 bits from the system's source of randomness, as 32 hexadecimal digits.
+std::string make_token();
+
+/// The term of the coordinator that now begins in this run folder: one more than the last, and on disk when it returns.
+/// Throws FileError.
+std::uint64_t begin_term(const std::filesystem::path& run_folder);
+
+}  // namespace distbelief

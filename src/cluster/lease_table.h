@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <variant>
+
+#include "cluster/membership.h"
+
+namespace distbelief {
+
+/// Which samples are with whom. Epochs are cut into contiguous pieces as they are asked for, so that each sample is in
+/// exactly one lease an epoch, whoever asks and however much at a time. A lease ends only by being done: those of a
+/// dead worker are first withheld (orphan()), because what it has already pushed may still arrive, and go to others
+/// with the same number once nothing more can (release()). Numbers are never given to other samples. One thread.
+class LeaseTable {
+ public:
+  struct Options {
+    std::int64_t samples_per_epoch = 0;
+    std::int64_t first_epoch = 0;
+    std::int64_t epochs = 0;     ///< up to and without this one
+    std::uint64_t first_id = 1;  ///< above all that any earlier coordinator of the job gave
+  };
+  /// Somebody else has the last samples. They are done soon, or come back.
+  struct Wait {};
+  /// Every lease of every epoch is done.
+  struct Finished {};
+  using Answer = std::variant<Lease, Wait, Finished>;
+
+  explicit LeaseTable(const Options& options);
+
+  /// At most `samples` of one epoch for the member `owner`; what came back goes first, and whole.
+  Answer request(std::uint64_t owner, std::int64_t samples);
+  /// False when the lease is not with `owner`: it was taken from it, or done before.
+  [[nodiscard]] bool complete(std::uint64_t owner, std::uint64_t id);
+
+  /// Withholds what `owner` has; it can complete nothing more.
+  void orphan(std::uint64_t owner);
+  /// Some block lacks the push `next_push` of a withheld lease; the next holder begins at the lowest that was told.
+  void note_progress(std::uint64_t owner, std::uint64_t id, std::uint64_t next_push);
+  /// What `owner` had can be granted again.
+  void release(std::uint64_t owner);
+
+  /// All leases below are done.
+  std::uint64_t low_water() const;
+  bool finished() const { return next_epoch_done() && open_.empty() && returned_.empty(); }
+  std::size_t open_count() const { return open_.size() + returned_.size(); }
+
+ private:
+  struct Open {
+    Lease lease;
+    std::uint64_t owner = 0;
+    bool orphaned = false;
+    std::optional<std::uint64_t> lowest_next_push = {};
+  };
+  bool next_epoch_done() const { return epoch_ >= options_.epochs || options_.samples_per_epoch == 0; }
+
+  const Options options_;
+  std::int64_t epoch_;
+  std::int64_t position_ = 0;
+  std::uint64_t next_id_;
+  std::map<std::uint64_t, Open> open_;       // by lease
+  std::map<std::uint64_t, Lease> returned_;  // by lease; to be granted again, lowest first
+};
+
+}  // namespace distbelief

@@ -1,0 +1,137 @@
+#include "cluster/lease_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+namespace distbelief {
+namespace {
+
+std::optional<Lease> granted(const LeaseTable::Answer& answer) {
+  return std::holds_alternative<Lease>(answer) ? std::optional(std::get<Lease>(answer)) : std::nullopt;
+}
+bool waits(const LeaseTable::Answer& answer) { return std::holds_alternative<LeaseTable::Wait>(answer); }
+bool finished(const LeaseTable::Answer& answer) { return std::holds_alternative<LeaseTable::Finished>(answer); }
+
+TEST(LeaseTable, CutsEpochsIntoContiguousPieces) {
+  LeaseTable table({.samples_per_epoch = 10, .epochs = 2, .first_id = 100});
+  EXPECT_EQ(granted(table.request(1, 6)), (Lease{.id = 100, .epoch = 0, .first = 0, .count = 6}));
+  EXPECT_EQ(granted(table.request(2, 6)), (Lease{.id = 101, .epoch = 0, .first = 6, .count = 4}));
+  EXPECT_EQ(granted(table.request(2, 6)), (Lease{.id = 102, .epoch = 1, .first = 0, .count = 6}));
+}
+
+TEST(LeaseTable, FinishesWhenEverythingIsDoneAndNotBefore) {
+  LeaseTable table({.samples_per_epoch = 4, .epochs = 1});
+  const auto mine = granted(table.request(1, 4));
+  ASSERT_TRUE(mine);
+  EXPECT_TRUE(waits(table.request(2, 4)));
+  EXPECT_TRUE(table.complete(1, mine->id));
+  EXPECT_TRUE(finished(table.request(2, 4)));
+  EXPECT_TRUE(table.finished());
+}
+
+TEST(LeaseTable, WithoutSamplesIsFinishedAtOnce) {
+  LeaseTable table({.samples_per_epoch = 0, .epochs = 3});
+  EXPECT_TRUE(finished(table.request(1, 4)));
+}
+
+TEST(LeaseTable, WithholdsTheDeadsLeasesUntilTheyAreFenced) {
+  LeaseTable table({.samples_per_epoch = 4, .epochs = 1});
+  const auto mine = granted(table.request(1, 4));
+  table.orphan(1);
+  EXPECT_TRUE(waits(table.request(2, 4)));
+  table.release(1);
+  EXPECT_EQ(granted(table.request(2, 2)), mine);  // whole, under its number, whatever the other asks for
+  EXPECT_FALSE(table.complete(1, mine->id));
+  EXPECT_TRUE(table.complete(2, mine->id));
+  EXPECT_FALSE(table.complete(2, mine->id));
+}
+
+TEST(LeaseTable, TheDeadCompleteNothing) {
+  LeaseTable table({.samples_per_epoch = 4, .epochs = 1});
+  const auto mine = granted(table.request(1, 4));
+  table.orphan(1);
+  EXPECT_FALSE(table.complete(1, mine->id));
+}
+
+TEST(LeaseTable, ARedoBeginsAtTheLowestPushThatABlockLacks) {
+  LeaseTable table({.samples_per_epoch = 8, .epochs = 1});
+  const auto mine = granted(table.request(1, 4));
+  const auto other = granted(table.request(2, 4));
+  table.orphan(1);
+  table.note_progress(1, mine->id, 5);
+  table.note_progress(1, mine->id, 3);
+  table.note_progress(1, mine->id, 4);
+  table.note_progress(1, other->id, 2);  // not the dead one's: ignored
+  table.release(1);
+  EXPECT_EQ(granted(table.request(2, 4))->next_push, 3U);
+  table.orphan(2);
+  table.release(2);
+  EXPECT_EQ(granted(table.request(3, 4))->next_push, 3U);  // nobody told otherwise
+  EXPECT_EQ(granted(table.request(3, 4))->next_push, 0U);
+}
+
+TEST(LeaseTable, LowWaterIsTheFirstThatIsNotDone) {
+  LeaseTable table({.samples_per_epoch = 3, .epochs = 1, .first_id = 10});
+  EXPECT_EQ(table.low_water(), 10U);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(granted(table.request(1, 1)));
+  }
+  EXPECT_TRUE(table.complete(1, 11));
+  EXPECT_EQ(table.low_water(), 10U);
+  EXPECT_TRUE(table.complete(1, 10));
+  EXPECT_EQ(table.low_water(), 12U);
+  table.orphan(1);
+  table.release(1);
+  EXPECT_EQ(table.low_water(), 12U);
+}
+
+TEST(LeaseTable, CoversEachEpochExactlyWhoeverDies) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    std::mt19937 random(seed);
+    constexpr std::int64_t kSamples = 97;
+    constexpr std::int64_t kEpochs = 3;
+    LeaseTable table({.samples_per_epoch = kSamples, .epochs = kEpochs});
+    std::vector<std::vector<int>> done(kEpochs, std::vector<int>(kSamples));
+    std::map<std::uint64_t, std::vector<Lease>> held;
+    std::uint64_t next_worker = 1 + random() % 7;
+    for (std::uint64_t worker = 0; worker < next_worker; ++worker) {
+      held[worker];
+    }
+    int rounds = 0;
+    while (!table.finished() && ++rounds < 100000) {
+      auto at = std::next(held.begin(), static_cast<long>(random() % held.size()));
+      const std::uint64_t worker = at->first;
+      switch (random() % 8) {
+        case 0:  // dies; another comes
+          table.orphan(worker);
+          table.release(worker);
+          held.erase(at);
+          held[next_worker++];
+          break;
+        case 1:
+        case 2:
+        case 3:
+          if (const auto lease = granted(table.request(worker, 1 + random() % 13))) {
+            at->second.push_back(*lease);
+          }
+          break;
+        default:
+          if (!at->second.empty()) {
+            const Lease lease = at->second.back();
+            at->second.pop_back();
+            ASSERT_TRUE(table.complete(worker, lease.id));
+            for (std::int64_t i = lease.first; i < lease.first + lease.count; ++i) {
+              ++done[static_cast<std::size_t>(lease.epoch)][static_cast<std::size_t>(i)];
+            }
+          }
+      }
+    }
+    EXPECT_EQ(done, std::vector<std::vector<int>>(kEpochs, std::vector<int>(kSamples, 1))) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace distbelief

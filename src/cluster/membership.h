@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/fabric.h"
+
+namespace distbelief {
+
+/// What a process does in a job. `any` is asked for only: the coordinator answers with what the job lacks.
+enum class Role : std::uint8_t { any, worker, server, launcher, observer };
+
+/// "worker", for people.
+std::string_view role_name(Role role);
+
+/// One process of a job, as all others know it.
+struct MemberInfo {
+  std::uint64_t id = 0;           ///< of the place in the job's books; never given to another
+  std::uint64_t incarnation = 0;  ///< whoever is declared dead and comes again has a higher one
+  Role role = Role::any;
+  Rank rank = {};  ///< in the data plane; -1 for launchers and observers
+  std::string host = {};
+  int pid = 0;
+  std::string data_address = {};  ///< where its data plane listens, as it said when it joined
+
+  friend bool operator==(const MemberInfo&, const MemberInfo&) = default;
+};
+
+/// "worker 1 (pid 4711 on alpha)": how every message names a process.
+std::string describe(const MemberInfo& member);
+
+/// The workers and servers of a job at one time. Views are numbered from 1; the first one begins the job.
+struct View {
+  std::uint64_t term = 0;  ///< of the coordinator that issued it
+  std::uint64_t number = 0;
+  std::vector<MemberInfo> members = {};  ///< in order of rank
+  std::string reason = {};               ///< why it is not the view before
+  bool complete = false;                 ///< no fewer workers and servers than the job was started with
+
+  /// Nothing when that rank is not (or no longer) there.
+  const MemberInfo* find(Rank rank) const;
+};
+
+/// How far a process has come; what heartbeats carry.
+struct Progress {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  double samples_per_second = 0;
+  double loss = 0;
+  std::string operation = {};  ///< "all-reduce 17", "loading", "evaluating"
+  bool waits_for_others = false;
+
+  friend bool operator==(const Progress&, const Progress&) = default;
+};
+
+/// A contiguous piece of an epoch's order of samples that one worker is to train on.
+struct Lease {
+  std::uint64_t id = 0;
+  std::int64_t epoch = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::uint64_t next_push = 0;  ///< pushes below it are in every block already: a dead worker made them
+
+  friend bool operator==(const Lease&, const Lease&) = default;
+};
+
+}  // namespace distbelief
