@@ -13,7 +13,7 @@
 namespace distbelief {
 namespace {
 
-constexpr int kRounds = 15;
+constexpr int kRounds = 101;
 
 Clock::time_point soon() { return Clock::now() + std::chrono::seconds(30); }
 
@@ -66,12 +66,12 @@ int run() {
     if (world.rank().value == 0) {
       fmt::print("{}\n", world.library());
     }
-    for (const auto& [bytes, trips] : {std::pair<std::size_t, int>{64, 20000},
-                                       {4096, 5000},
-                                       {65536, 2000},
-                                       {std::size_t{1} << 20, 200},
-                                       {std::size_t{4} << 20, 60},
-                                       {std::size_t{64} << 20, 4}}) {
+    for (const auto& [bytes, trips] : {std::pair<std::size_t, int>{64, 300},
+                                       {4096, 100},
+                                       {65536, 50},
+                                       {std::size_t{1} << 20, 5},
+                                       {std::size_t{4} << 20, 2},
+                                       {std::size_t{64} << 20, 1}}) {
       measure(fabric, bytes, trips);
     }
   }

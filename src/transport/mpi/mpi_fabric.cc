@@ -22,7 +22,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr microseconds kYieldFor{100};    // a waiting thread gives its core away after each look
+constexpr microseconds kSpinFor{2};       // as long as an answer takes that is being written now
+constexpr microseconds kYieldFor{100};    // then a waiting thread gives its core away after each look
 constexpr microseconds kShortNap{25};     // then it sleeps between looks
 constexpr milliseconds kShortNapsFor{2};  //
 constexpr microseconds kLongNap{50};      // and longer when nothing comes
@@ -89,8 +90,10 @@ class MpiFabric::Impl {
   Outcome lost_outcome(Rank peer);
 
   MPI_Request take_out(const Transfer& transfer);
-  void interpret(Transfer& transfer, bool withdrawn, int code, const MPI_Status& status);
+  void complete(Transfer& transfer, int code, const MPI_Status& status);
   bool give_up(Transfer& transfer);
+  bool give_up_send(Transfer& transfer);
+  bool give_up_receive(Transfer& transfer);
   void bury(MPI_Request request, Rank peer, bool endangers_caller, std::unique_ptr<std::byte[]> memory = {});
   void look_at_buried(std::size_t at_most);
   void pause(Clock::duration waited);
@@ -195,10 +198,9 @@ bool MpiFabric::Impl::advance(Transfer& transfer) {
   if (transfer.state != Transfer::State::posted) {
     return transfer.state == Transfer::State::finished;
   }
-  Open& open = open_[transfer.token];
   int flag = 0;
   MPI_Status status;
-  const int code = MPI_Test(&open.request, &flag, &status);
+  const int code = MPI_Test(&open_[transfer.token].request, &flag, &status);
   if (code == MPI_SUCCESS && flag == 0) {
     if (lost(transfer.peer).load(std::memory_order_acquire)) {
       if (!give_up(transfer)) {
@@ -208,12 +210,7 @@ bool MpiFabric::Impl::advance(Transfer& transfer) {
     }
     return false;
   }
-  if (!transfer.sends) {
-    read_notices();  // a notice that was sent before the sender touched the memory again has arrived by now
-  }
-  const bool withdrawn = open.withdrawn;
-  (void)take_out(transfer);
-  interpret(transfer, withdrawn, code, status);
+  complete(transfer, code, status);
   return true;
 }
 
@@ -270,8 +267,13 @@ MPI_Request MpiFabric::Impl::take_out(const Transfer& transfer) {
   return request;
 }
 
-/// Finishes a transfer that MPI has completed.
-void MpiFabric::Impl::interpret(Transfer& transfer, bool withdrawn, int code, const MPI_Status& status) {
+/// Finishes an open transfer that MPI has completed.
+void MpiFabric::Impl::complete(Transfer& transfer, int code, const MPI_Status& status) {
+  if (!transfer.sends) {
+    read_notices();  // one that was sent before the sender touched the memory again has arrived by now
+  }
+  const bool withdrawn = open_[transfer.token].withdrawn;
+  (void)take_out(transfer);
   int kind = MPI_SUCCESS;
   MPI_Error_class(code, &kind);
   int received = 0;
@@ -296,40 +298,46 @@ void MpiFabric::Impl::interpret(Transfer& transfer, bool withdrawn, int code, co
 /// False: the transfer is open no more. True: it turned out to be finished. Its memory is left alone from here on, as
 /// far as the class comment says.
 bool MpiFabric::Impl::give_up(Transfer& transfer) {
-  const bool withdrawn = open_[transfer.token].withdrawn;
+  return transfer.sends ? give_up_send(transfer) : give_up_receive(transfer);
+}
+
+bool MpiFabric::Impl::give_up_send(Transfer& transfer) {
   MPI_Request request = take_out(transfer);
-  const bool peer_lost = lost(transfer.peer).load(std::memory_order_acquire);
-  int flag = 0;
-  MPI_Status status;
-  if (transfer.sends) {
-    // Never MPI_Cancel: Open MPI ignores it for sends, MPICH ends the process over it.
-    if (!peer_lost) {
-      send_notice(transfer);
-    }
-    if (MPI_Test(&request, &flag, &status) == MPI_SUCCESS && flag == 0) {
-      bury(request, transfer.peer, false);
-    }
-    return false;
+  if (!lost(transfer.peer).load(std::memory_order_acquire)) {
+    send_notice(transfer);
   }
-  MPI_Cancel(&request);
+  // Never MPI_Cancel: Open MPI ignores it for sends, MPICH ends the process over it when the peer is dead.
+  int flag = 0;
+  if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag == 0) {
+    bury(request, transfer.peer, false);
+  }
+  return false;
+}
+
+bool MpiFabric::Impl::give_up_receive(Transfer& transfer) {
+  MPI_Cancel(&open_[transfer.token].request);
   auto& patience_until = patience_until_[static_cast<std::size_t>(transfer.peer.value)];
-  if (!peer_lost || patience_until == Clock::time_point{}) {
+  if (!lost(transfer.peer).load(std::memory_order_acquire) || patience_until == Clock::time_point{}) {
     patience_until = Clock::now() + kPatienceWithMatchedReceive;
   }
   for (;;) {
-    const int code = MPI_Test(&request, &flag, &status);
+    int flag = 0;
+    MPI_Status status;
+    const int code = MPI_Test(&open_[transfer.token].request, &flag, &status);
     if (code != MPI_SUCCESS || flag != 0) {
       int cancelled = 0;
       if (code == MPI_SUCCESS) {
         MPI_Test_cancelled(&status, &cancelled);
       }
       if (cancelled == 0) {
-        interpret(transfer, withdrawn, code, status);
+        complete(transfer, code, status);
+      } else {
+        (void)take_out(transfer);
       }
       return cancelled == 0;
     }
     if (Clock::now() >= patience_until) {
-      bury(request, transfer.peer, true);
+      bury(take_out(transfer), transfer.peer, true);
       return false;
     }
     sched_yield();
@@ -355,6 +363,9 @@ void MpiFabric::Impl::look_at_buried(std::size_t at_most) {
 }
 
 void MpiFabric::Impl::pause(Clock::duration waited) {
+  if (waited < kSpinFor) {
+    return;
+  }
   if (waited < kYieldFor) {
     sched_yield();
     return;
