@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "transport/fabric.h"
+#include "transport/mpi/mpi_world.h"
+
+namespace distbelief {
+
+/// Messages between the ranks of one MPI job, over MPI's point-to-point calls without waiting, which go through shared
+/// memory or whatever network MPI drives.
+///
+/// MPI never tells that a peer died: lose() must be called by whoever learns it. wait() tests in a loop, yields the
+/// core for the first 100 µs and then naps, as a thread that spins starves its neighbours. Bytes move inside the calls
+/// of this class only, but in any of them for all open transfers.
+///
+/// **Giving up.** MPI takes no message back, so each end sees to it that nothing of it comes to light.
+/// - A receive that has found no message is cancelled (MPI_Cancel, at once). One that has is in the middle of being
+///   written, and MPI cannot stop; so it is driven on for up to 50 ms. Where one process copies from the other's memory
+///   (Open MPI and MPICH on one host, if the kernel allows process_vm_readv) the copy is over before the call that
+///   began it returns, so this happens only when the sender died before the copy, and then nothing is ever written.
+///   Over a network, or through shared memory in pieces, a peer that stopped in the middle may go on later:
+///   memory_unsafe().
+/// - MPI may read the memory of a send that was given up long after, when the peer at last receives: so the peer is
+///   told. It throws the message away if it has not asked for it, and otherwise ends its receive with timed_out ("gave
+///   the exchange up"), even if bytes came. A tag whose transfer was given up is not used again between the two.
+///
+/// One fabric a world. One thread at a time, except lose().
+class MpiFabric : public Fabric {
+ public:
+  explicit MpiFabric(MpiWorld& world);  ///< `world` outlives it. Throws Error when this build has no MPI.
+  ~MpiFabric() override;
+  MpiFabric(const MpiFabric&) = delete;
+  MpiFabric& operator=(const MpiFabric&) = delete;
+
+  Rank rank() const override;
+  int size() const override;
+  Outcome wait(Transfer& transfer, Clock::time_point deadline) override;
+  bool progress(Transfer& transfer) override;
+  void cancel(Transfer& transfer) override;
+  void lose(Rank peer, const std::string& reason) override;
+
+  /// A receive was given up that MPI may still write into, because its sender is not certainly dead: stopped, or behind
+  /// a cut. As long as this is true, do not believe memory that such a receive had named: leave the process, or use
+  /// other memory. It can become false again, when the sender has ended the message or its process.
+  bool memory_unsafe();
+
+ protected:
+  void post(Transfer& transfer) override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace distbelief
