@@ -34,10 +34,10 @@ class StepExchange {
   /// When the sum of losses is not finite: who has the cause in its own samples names the layer, and all report it.
   StepReport diverged(Replica& replica, const Batch& batch, const LossSums& own, const Told& told, BatchStream& batches,
                       Clock::time_point deadline);
-
- private:
+  /// All tell what they found, which may be nothing, and get the first that is not.
   Outcome tell_culprit(std::string& culprit, Clock::time_point deadline);
 
+ private:
   Group& group_;
   const std::size_t slot_;  ///< numbers of one member
   std::vector<std::uint64_t> numbers_;

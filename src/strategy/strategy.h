@@ -52,6 +52,9 @@ class Strategy {
   [[nodiscard]] virtual StepReport join() = 0;
   /// One step; on return the replica holds the parameters that the next step starts from.
   [[nodiscard]] virtual StepReport step(BatchStream& batches, const StepRequest& request) = 0;
+  /// Brings the replicas together where they differ between steps: before an evaluation, a checkpoint and the end. All
+  /// members call it after the same step. Reports sums that no step has reported yet; never end_of_epoch.
+  [[nodiscard]] virtual StepReport settle(BatchStream& /*batches*/) { return {}; }
   /// Names all that must survive a restart, besides the replica's values: slots, clocks, ledgers.
   virtual void visit_state(StateVisitor& visitor) = 0;
 };

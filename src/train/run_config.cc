@@ -197,7 +197,8 @@ std::vector<RunOption> make_options() {
 
   table.group("Length");
   table.number("epochs", &RunConfig::epochs, kCount, "N", "passes over the training data");
-  table.number("batch", &RunConfig::batch, kCount, "N", "samples an update");
+  table.number("batch", &RunConfig::batch, kCount, "N",
+               "samples an update, over all workers; averaging: of each worker");
   table.number("seed", &RunConfig::seed, kCountOrZero, "N",
                "decides initial weights, order of samples, dropout, augmentation");
   table.number("early-stop", &RunConfig::early_stop, kCountOrZero, "EPOCHS",
@@ -241,12 +242,19 @@ std::vector<RunOption> make_options() {
   table.group("Who computes");
   table.text("algorithm", &RunConfig::algorithm, "NAME",
              "local: one process; allreduce: each worker on its share of a batch, gradients summed over all; sync: the "
-             "same, with the update made by the first worker",
-             {"local", "allreduce", "sync"});
+             "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged",
+             {"local", "allreduce", "sync", "averaging"});
   table.number("workers", &RunConfig::workers, kWorkers, "N", "processes that train together");
   table.text("transport", &RunConfig::transport, "HOW",
              "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed",
              {"auto", "mpi", "socket", "threads"});
+  table.number("average-every", &RunConfig::average_every, kCountOrZero, "STEPS",
+               "averaging: how often; 0: at the end of each epoch");
+  table.text("outer-optimizer", &RunConfig::outer_optimizer, "RULE",
+             "averaging: the rule that moves the common parameters towards the average; none: they become it",
+             {"none", "sgd", "momentum", "nesterov"});
+  table.number("outer-lr", &RunConfig::outer_lr, kPositive, "RATE", "averaging: learning rate of the outer rule");
+  table.number("outer-momentum", &RunConfig::outer_momentum, kFraction, "M", "averaging: momentum of the outer rule");
   table.number("threads", &RunConfig::threads, kThreads, "N",
                "compute threads of each worker; 0: the machine's cores, shared out");
   table.text(
@@ -310,6 +318,8 @@ std::string config_text(const RunConfig& config) {
   }
   return text;
 }
+
+bool is_synchronous(std::string_view algorithm) { return algorithm != "averaging" && algorithm != "gossip"; }
 
 void check_config(const RunConfig& config) {
   if (config.early_stop > 0 && config.validation <= 0) {

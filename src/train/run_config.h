@@ -54,6 +54,10 @@ struct RunConfig {
   std::string algorithm = "local";
   std::int64_t workers = 1;
   std::string transport = "auto";
+  std::int64_t average_every = 0;
+  std::string outer_optimizer = "none";
+  double outer_lr = 1;
+  double outer_momentum = 0.9;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
   std::string thread_mode = "auto";
   std::int64_t loader_threads = -1;  ///< below 0: as the data needs
@@ -92,6 +96,9 @@ void apply_config_text(RunConfig& config, const std::string& text, const std::st
 
 /// The whole configuration as YAML that apply_config_text() reads back to an equal one.
 std::string config_text(const RunConfig& config);
+
+/// Whether --batch is shared out over the workers, which make each step together; otherwise it is each worker's.
+bool is_synchronous(std::string_view algorithm);
 
 /// Throws InputError for combinations that make no sense.
 void check_config(const RunConfig& config);

@@ -67,7 +67,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["seed"] = config.seed;
   root["epochs"] = summary.epochs;
   root["steps"] = summary.steps;
-  root["batch"] = config.batch;
+  root["batch"] = summary.batch;
   root["batch_per_worker"] = summary.batch_per_worker;
   root["optimizer"] = config.optimizer;
   root["workers"] = summary.workers;
@@ -104,7 +104,8 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.data = data.name;
   summary.parameters = table.parameter_count();
   summary.workers = team.size();
-  summary.batch_per_worker = (config.batch + team.size() - 1) / team.size();
+  summary.batch = global_batch;
+  summary.batch_per_worker = (global_batch + team.size() - 1) / team.size();
   summary.threads = static_cast<int>(config.threads);
   summary.thread_mode = config.thread_mode;
   summary.steps = state.step;

@@ -13,6 +13,7 @@
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
 #include "strategy/local.h"
+#include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
@@ -95,14 +96,15 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   for (const std::string& pattern : config.freeze) {
     table.freeze(pattern);
   }
-  const auto batch = static_cast<std::uint64_t>(config.batch);
+  global_batch = is_synchronous(config.algorithm) ? config.batch : config.batch * team.size();
+  const auto batch = static_cast<std::uint64_t>(global_batch);
   steps_per_epoch = (data.train->size() + batch - 1) / batch;
   schedule = make_schedule(schedule_options(config, steps_per_epoch));
 
   ReplicaOptions options;
   options.seed = config.seed;
   options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.size()) : static_cast<int>(config.threads);
-  const std::int64_t share = (config.batch + team.size() - 1) / team.size();
+  const std::int64_t share = (global_batch + team.size() - 1) / team.size();
   options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, share, options.threads)
                  : config.thread_mode == "lanes" ? ThreadMode::lanes
                                                  : ThreadMode::kernels;
@@ -115,6 +117,16 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
     strategy = std::make_unique<Local>(*replica, *rule);
   } else if (config.algorithm == "sync") {
     strategy = std::make_unique<RootUpdate>(*replica, *rule, *team.group, group_options);
+  } else if (config.algorithm == "averaging") {
+    if (config.outer_optimizer != "none") {
+      outer_rule = make_rule({.name = config.outer_optimizer, .momentum = static_cast<float>(config.outer_momentum)});
+    }
+    strategy = std::make_unique<PeriodicAveraging>(
+        *replica, *rule, *team.group,
+        PeriodicAveraging::Options{.group = group_options,
+                                   .every = config.average_every,
+                                   .outer = outer_rule.get(),
+                                   .outer_rate = static_cast<float>(config.outer_lr)});
   } else {
     strategy = std::make_unique<AllReduce>(*replica, *rule, *team.group, group_options);
   }
@@ -181,8 +193,8 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     }
   }
   if (run.team.size() > 1) {
-    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), each {} of a batch", run.team.size(),
-                                                run.config.algorithm, run.config.batch / run.team.size()));
+    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
+                                                run.config.algorithm, run.global_batch / run.team.size()));
   }
   if (beginning.resumes) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)

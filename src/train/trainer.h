@@ -31,6 +31,7 @@ struct RunSummary {
   std::string model, data;
   std::int64_t parameters = 0;
   int workers = 1;
+  std::int64_t batch = 0;  ///< samples of a step, over all workers
   std::int64_t batch_per_worker = 0;
   int threads = 0;  ///< of each worker
   std::string thread_mode;

@@ -44,7 +44,9 @@ struct Trainer::Run {
   Graph graph;
   ParameterTable table;
   std::unique_ptr<UpdateRule> rule;
+  std::unique_ptr<UpdateRule> outer_rule;
   std::optional<Schedule> schedule;
+  std::int64_t global_batch = 0;  ///< samples that all members together take in a step
   std::uint64_t steps_per_epoch = 0;
   std::unique_ptr<Replica> replica;
   std::unique_ptr<Strategy> strategy;
@@ -65,6 +67,10 @@ struct Trainer::Run {
 
   RunSummary train(const std::function<bool()>& stop_requested);
   void log_steps(double seconds);
+  /// False when the report ends training; why is then in `summary`.
+  bool went_on(const StepReport& report, RunSummary& summary) const;
+  /// Brings the members together; false when training ends here, and why is in `summary`.
+  bool settle(BatchStream& batches, RunSummary& summary);
   /// Evaluates, reports, keeps the best. `enough`: training should stop here.
   Outcome end_epoch(double epoch_seconds, bool& enough);
   void log(const std::vector<std::pair<std::string, double>>& values);

@@ -123,21 +123,41 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   return {};
 }
 
+bool Trainer::Run::went_on(const StepReport& report, RunSummary& summary) const {
+  const std::string when = fmt::format("in step {} (epoch {})", state.step + 1, state.epoch + 1);
+  if (report.outcome == StepReport::Outcome::group_lost) {
+    summary.status = "lost";
+    summary.problem = fmt::format("{} {}", report.culprit, when);
+    return false;
+  }
+  if (report.outcome == StepReport::Outcome::diverged) {
+    summary.status = "diverged";
+    summary.problem =
+        fmt::format("the loss is {} at step {} (epoch {}); first seen in {}", report.sums.loss, state.step + 1,
+                    state.epoch + 1, report.culprit.empty() ? "the loss" : report.culprit);
+    return false;
+  }
+  return true;
+}
+
+bool Trainer::Run::settle(BatchStream& batches, RunSummary& summary) {
+  const StepReport report = strategy->settle(batches);
+  state.epoch_sums += report.sums;
+  state.logged_sums += report.sums;
+  return went_on(report, summary);
+}
+
 RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   RunSummary summary;
   summary.status = "finished";
-  const auto lost = [&](const std::string& who) {
-    summary.status = "lost";
-    summary.problem = fmt::format("{} in step {} (epoch {})", who, state.step + 1, state.epoch + 1);
-  };
   if (const std::string who = join_team(); !who.empty()) {
-    lost(who);
+    (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = who}, summary);
     write_results(summary);
     return summary;
   }
   const Sampler sampler(data.train->size(), config.seed, true);
   LoaderOptions options;
-  options.batch = config.batch;
+  options.batch = global_batch;
   options.part = team.position();
   options.parts = team.size();
   options.epoch = state.epoch;
@@ -160,7 +180,9 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   StepReport report = {.stop = team.size() == 1 && stop_requested()};
   while (state.epoch < options.end_epoch) {
     if (report.stop) {
-      summary.status = "interrupted";
+      if (settle(batches, summary)) {
+        summary.status = "interrupted";
+      }
       break;
     }
     const UpdateOptions update{.rate = schedule->rate(static_cast<std::uint64_t>(state.step), total),
@@ -170,10 +192,13 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
                                .drop_nonfinite = config.clip_norm > 0};
     report = strategy->step(batches, {.update = update, .stop = stop_requested()});
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
+      if (!settle(batches, summary)) {
+        break;
+      }
       pause_clock();
       bool enough = false;
       if (const Outcome outcome = end_epoch(state.train_seconds - state.epoch_began, enough); !outcome.ok()) {
-        lost(lost_text(outcome));
+        (void)went_on(lost_report(outcome), summary);
         break;
       }
       mark = Clock::now();
@@ -183,19 +208,11 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       continue;
     }
-    if (report.outcome == StepReport::Outcome::group_lost) {
-      lost(report.culprit);
-      break;
-    }
-    if (report.outcome == StepReport::Outcome::diverged) {
-      summary.status = "diverged";
-      summary.problem =
-          fmt::format("the loss is {} at step {} (epoch {}); first seen in {}", report.sums.loss, state.step + 1,
-                      state.epoch + 1, report.culprit.empty() ? "the loss" : report.culprit);
+    if (!went_on(report, summary)) {
       break;
     }
     state.step += 1;
-    state.position += static_cast<std::uint64_t>(report.sums.rows);
+    state.position = loader.position();
     state.epoch_sums += report.sums;
     state.logged_sums += report.sums;
     if (state.step % config.log_every == 0) {
@@ -212,6 +229,9 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       mark = Clock::now();
     }
     if (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0) {
+      if (!settle(batches, summary)) {
+        break;
+      }
       pause_clock();
       write_checkpoint(std::nullopt);
       mark = Clock::now();
@@ -220,11 +240,11 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     observer.stepped(
         {.epoch = static_cast<std::int64_t>(state.epoch) + 1,
          .epochs = config.epochs,
-         .step = static_cast<std::int64_t>(state.position) / config.batch,
+         .step = static_cast<std::int64_t>(state.position) / global_batch,
          .steps = static_cast<std::int64_t>(steps_per_epoch),
          .loss = mean_loss(state.epoch_sums),
          .accuracy = data.train->spec().classes > 0 ? std::optional(accuracy(state.epoch_sums)) : std::nullopt,
-         .samples_per_second = elapsed > 0 ? static_cast<double>(state.epoch_sums.rows) / elapsed : 0});
+         .samples_per_second = elapsed > 0 ? static_cast<double>(state.position) / elapsed : 0});
   }
   pause_clock();
 
