@@ -51,6 +51,14 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
       resume(connection, *record, join.received());
       return;
     }
+    if (record != nullptr && record->state == Record::State::left) {  // it did not hear that its Leave was heard
+      control::Heard heard;
+      heard.set_term(term_);
+      heard.set_received(record->received);
+      actions_.emplace_back(Send{connection, std::make_shared<const ControlMessage>(heard)});
+      actions_.emplace_back(Close{connection, "left"});
+      return;
+    }
     control::Fenced fenced;
     fenced.set_term(term_);
     const bool known = record != nullptr && record->info.incarnation == join.incarnation();

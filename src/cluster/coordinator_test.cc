@@ -1,0 +1,150 @@
+#include "cluster/coordinator.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "cluster/job_file.h"
+#include "cluster/test_job.h"
+#include "transport/socket/file_descriptor.h"
+
+namespace distbelief {
+namespace {
+
+using testing::SizeIs;
+using Ms = std::chrono::milliseconds;
+
+FileDescriptor dial(const Address& address) {
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  name.sin_port = htons(address.port);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
+  return fd;
+}
+
+TEST(Coordinator, SaysInTheRunFolderWhereItIsAsLongAsItLives) {
+  TestJob job({.workers = 1});
+  const JobFile file = read_job_file(job.folder.path());
+  EXPECT_EQ(file.address, job.coordinator->address());
+  EXPECT_EQ(file.token, job.coordinator->token());
+  EXPECT_EQ(file.token.size(), 32U);
+  EXPECT_EQ(file.pid, ::getpid());
+  EXPECT_EQ(file.term, 1U);
+  EXPECT_EQ(file.started.size(), 20U);
+  job.coordinator.reset();
+  EXPECT_FALSE(std::filesystem::exists(job_file_path(job.folder.path())));
+}
+
+TEST(Coordinator, TellsAnotherAddressThanItListensOn) {
+  const ClusterTestFolder folder;
+  CoordinatorOptions options;
+  options.listen = Address::tcp("0.0.0.0", 0);
+  options.advertised_host = "127.0.0.1";
+  options.run_folder = folder.path();
+  const Coordinator coordinator(options);
+  EXPECT_EQ(read_job_file(folder.path()).address.host, "127.0.0.1");
+}
+
+TEST(Coordinator, BeginsANewTermEachTime) {
+  const ClusterTestFolder folder;
+  CoordinatorOptions options;
+  options.run_folder = folder.path();
+  for (std::uint64_t term = 1; term <= 3; ++term) {
+    const Coordinator coordinator(options);
+    EXPECT_EQ(read_job_file(folder.path()).term, term);
+  }
+}
+
+TEST(Coordinator, WorksOverAUnixSocket) {
+  const ClusterTestFolder folder;
+  const TestJob job({.workers = 1}, Address::unix_path((folder.path() / "control").string()));
+  const auto worker = job.join();
+  EXPECT_TRUE(worker->wait_for_view(1, patience()));
+}
+
+TEST(Coordinator, RunsUntilItsJobHasEnded) {
+  const ClusterTestFolder folder;
+  CoordinatorOptions options;
+  options.rules.workers = 1;
+  options.rules.token = "secret";
+  options.run_folder = folder.path();
+  JobResult result;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool joined = false;
+  options.log = [&](const std::string& line) {
+    const std::scoped_lock lock(mutex);
+    joined = joined || line.find("joined") != std::string::npos;
+    changed.notify_all();
+  };
+  std::stop_source stop;
+  std::jthread thread([&] { result = run_coordinator(options, stop.get_token()); });
+  const auto deadline = patience();
+  while (!std::filesystem::exists(job_file_path(folder.path())) && Clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  JoinRequest request;
+  request.token = "secret";
+  EventRecorder events;
+  request.on_event = [&](const MemberEvent& event) { events.add(event); };
+  auto member = Member::join(read_job_file(folder.path()).address, request, deadline);
+  ASSERT_NE(member.member, nullptr) << member.reason;
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_until(lock, deadline, [&] { return joined; }));
+  }
+  stop.request_stop();
+  EXPECT_EQ(events.wait_for<Order>().reason, "the coordinator was told to stop");
+  EXPECT_TRUE(member.member->leave(true, "stopped", deadline));
+  thread.join();
+  EXPECT_TRUE(result.succeeded) << result.reason;
+}
+
+TEST(Coordinator, SurvivesGarbageAndSilentConnections) {
+  const TestJob job({.workers = 2});
+  const auto zero = job.join();
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 300; ++i) {
+    silent.push_back(dial(job.coordinator->address()));
+    if (i % 3 == 0) {
+      const std::string noise =
+          "GET / HTTP/1.1\r\nHost: alpha\r\n\r\n" + std::string(static_cast<std::size_t>(i), '\xFF');
+      EXPECT_GT(::send(silent.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL), 0);
+    }
+  }
+  const auto one = job.join();
+  EXPECT_THAT(one->wait_for_view(1, patience())->members, SizeIs(2));
+  EXPECT_TRUE(zero->leave(true, "done", patience()));
+  EXPECT_TRUE(one->leave(true, "done", patience()));
+  EXPECT_TRUE(job.coordinator->wait(patience())->succeeded);
+}
+
+TEST(Coordinator, KeepsTwoHundredMembers) {
+  constexpr int kMembers = 200;
+  const TestJob job({.workers = kMembers, .heartbeat = Ms(100), .silence_limit = std::chrono::minutes(5)});
+  std::vector<std::unique_ptr<Member>> members;
+  for (int i = 0; i < kMembers; ++i) {
+    members.push_back(job.join());
+  }
+  for (int i = 0; i < kMembers; ++i) {
+    const auto view = members[static_cast<std::size_t>(i)]->wait_for_view(1, patience());
+    ASSERT_TRUE(view);
+    EXPECT_THAT(view->members, SizeIs(kMembers));
+    EXPECT_EQ(members[static_cast<std::size_t>(i)]->self().rank, Rank{i});
+  }
+  const auto observer = job.join(Role::observer);
+  EXPECT_THAT(observer->request_status(patience())->members, SizeIs(kMembers));
+  for (auto& member : members) {
+    EXPECT_TRUE(member->leave(true, "done", patience()));
+  }
+  EXPECT_TRUE(job.coordinator->wait(patience())->succeeded);
+}
+
+}  // namespace
+}  // namespace distbelief

@@ -1,0 +1,80 @@
+#include "cluster/member.h"
+
+#include "cluster/member_session.h"
+
+namespace distbelief {
+
+Member::Joined Member::join(const Address& coordinator, JoinRequest request, Clock::time_point deadline) {
+  auto session = std::make_unique<Session>(coordinator, std::move(request));
+  if (std::string reason = session->open(deadline); !reason.empty()) {
+    return {nullptr, std::move(reason)};
+  }
+  return {std::unique_ptr<Member>(new Member(std::move(session)))};
+}
+
+Member::Member(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+Member::~Member() = default;
+
+const MemberInfo& Member::self() const { return session_->self(); }
+std::uint64_t Member::term() const { return session_->term(); }
+void Member::report(const Progress& progress) { session_->report(progress); }
+View Member::view() const { return session_->view(); }
+std::optional<View> Member::wait_for_view(std::uint64_t number, Clock::time_point deadline) const {
+  return session_->wait_for_view(number, deadline);
+}
+
+void Member::notice(const std::string& text) {
+  control::Notice notice;
+  notice.set_text(text);
+  session_->say(notice);
+}
+
+void Member::order(const Order& order) {
+  control::Order wire;
+  wire.set_what(order.what == Order::What::stop ? control::Order::STOP : control::Order::CHECKPOINT);
+  wire.set_reason(order.reason);
+  session_->say(wire);
+}
+
+void Member::report_exit(const ProcessExit& exit) {
+  control::ExitSeen seen;
+  seen.set_launch(exit.launch);
+  seen.set_name(exit.name);
+  seen.set_host(exit.host);
+  seen.set_pid(exit.pid);
+  seen.set_exit_code(exit.exit_code);
+  seen.set_signal(exit.signal);
+  seen.set_starts_again(exit.starts_again);
+  session_->say(seen);
+}
+
+std::optional<JobStatus> Member::request_status(Clock::time_point deadline) {
+  return session_->request_status(deadline);
+}
+
+Member::LeaseAnswer Member::request_lease(std::int64_t samples, Clock::time_point deadline) {
+  return session_->request_lease(samples, deadline);
+}
+
+void Member::complete_lease(std::uint64_t lease) {
+  control::LeaseDone done;
+  done.set_lease(lease);
+  session_->say(done);
+}
+
+void Member::confirm_fence(std::uint64_t incarnation, const std::vector<LeaseProgress>& leases) {
+  control::FenceConfirmed confirmed;
+  confirmed.set_incarnation(incarnation);
+  for (const LeaseProgress& progress : leases) {
+    auto& lease = *confirmed.add_leases();
+    lease.set_lease(progress.lease);
+    lease.set_next_push(progress.next_push);
+  }
+  session_->say(confirmed);
+}
+
+bool Member::leave(bool succeeded, const std::string& result, Clock::time_point deadline) {
+  return session_->leave(succeeded, result, deadline);
+}
+
+}  // namespace distbelief

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/membership.h"
+#include "cluster/status.h"
+#include "transport/address.h"
+#include "transport/tls_options.h"
+
+namespace distbelief {
+
+/// Another member is dead. A view without it follows.
+struct MemberLost {
+  MemberInfo member = {};
+  std::string reason = {};
+};
+/// What somebody wants all members to do.
+struct Order {
+  enum class What : std::uint8_t { stop, checkpoint };
+  What what = What::stop;
+  std::string reason = {};
+};
+/// A line for people; launchers and observers get those of all members.
+struct Notice {
+  std::string text = {};
+  std::uint64_t member = 0;  ///< who said it; 0 for the coordinator
+};
+/// The job is over.
+struct JobEnded {
+  bool succeeded = false;
+  std::string reason = {};
+};
+/// There is no way back to the coordinator: it is gone, or (`fenced`) it gave this process up. The process should end.
+struct CoordinatorLost {
+  bool fenced = false;
+  std::string reason = {};
+};
+using MemberEvent = std::variant<View, MemberLost, Order, Notice, JobEnded, CoordinatorLost>;
+
+/// What a process says of itself when it joins, and how patient it is with its coordinator.
+struct JoinRequest {
+  std::string version = {};
+  std::string token = {};
+  std::string configuration = {};  ///< a digest; launchers and observers need none
+  std::string host = {};           ///< for people and for finding out who shares a machine
+  int pid = 0;
+  Role role = Role::any;
+  Rank rank = {};
+  std::string data_address = {};
+  std::uint64_t launch = 0;  ///< the launcher's number for this process, 0 without one
+  std::optional<TlsOptions> tls = {};
+
+  /// Called on the member's thread, one at a time and in order; perhaps before join() has returned. Must not block, and
+  /// must not destroy the member.
+  std::function<void(const MemberEvent&)> on_event = {};
+
+  std::chrono::milliseconds silence_limit{2'500};      ///< then the connection is taken for broken, and a new one made
+  std::chrono::milliseconds coordinator_limit{8'000};  ///< then the coordinator is lost
+};
+
+/// A process that the launcher saw end.
+struct ProcessExit {
+  std::uint64_t launch = 0;
+  std::string name = {};  ///< "worker 1"
+  std::string host = {};
+  int pid = 0;
+  int exit_code = 0;
+  int signal = 0;  ///< 0: it exited
+  bool starts_again = false;
+};
+
+/// A process's place in a job: its connection to the coordinator, over which it tells that it lives and learns who else
+/// does. One thread of its own receives, sends heartbeats and, when the connection breaks, makes a new one and goes on
+/// as if nothing had happened; all functions are thread-safe. Destroyed without leave(), it looks to others like a
+/// crash.
+class Member {
+ public:
+  struct [[nodiscard]] Joined {
+    std::unique_ptr<Member> member;
+    std::string reason = {};  ///< why there is none
+  };
+  /// Tries until the deadline to reach a coordinator there; a refusal is final. That it fails is a value.
+  static Joined join(const Address& coordinator, JoinRequest request, Clock::time_point deadline);
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  /// With the role and the rank that the coordinator gave.
+  const MemberInfo& self() const;
+  std::uint64_t term() const;
+
+  /// The next heartbeat carries it. Cheap enough for every step.
+  void report(const Progress& progress);
+
+  /// The newest; number 0 before the job has begun.
+  View view() const;
+  /// The first view with this number or a higher one that is known; nothing at the deadline or when it cannot come.
+  [[nodiscard]] std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
+
+  void notice(const std::string& text);
+  /// For launchers and observers.
+  void order(const Order& order);
+  /// For launchers.
+  void report_exit(const ProcessExit& exit);
+  [[nodiscard]] std::optional<JobStatus> request_status(Clock::time_point deadline);
+
+  struct LeasesFinished {};
+  struct NoLease {};  ///< not by the deadline, or the coordinator is lost
+  using LeaseAnswer = std::variant<Lease, LeasesFinished, NoLease>;
+  /// For workers. At most so many samples; after NoLease what comes late is the answer to the next request.
+  [[nodiscard]] LeaseAnswer request_lease(std::int64_t samples, Clock::time_point deadline);
+  void complete_lease(std::uint64_t lease);
+
+  struct LeaseProgress {
+    std::uint64_t lease = 0;
+    std::uint64_t next_push = 0;
+  };
+  /// For servers: nothing more is taken from this incarnation (of a MemberLost), and its leases have come so far.
+  void confirm_fence(std::uint64_t incarnation, const std::vector<LeaseProgress>& leases);
+
+  /// The last word: no events follow. True when the coordinator has it and everything said before.
+  bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);
+
+ private:
+  class Session;
+  explicit Member(std::unique_ptr<Session> session);
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace distbelief

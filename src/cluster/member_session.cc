@@ -1,0 +1,446 @@
+#include "cluster/member_session.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAttemptLimit{1000};
+constexpr milliseconds kBetweenAttempts{20};
+// Longer between two rounds of the thread: this process was stopped, and cannot blame the coordinator's silence.
+constexpr milliseconds kGapLimit{3000};
+
+std::uint64_t draw_nonce() {
+  std::uint64_t nonce = 0;
+  check(::getrandom(&nonce, sizeof nonce, 0) == sizeof nonce, "getrandom gave no bytes");
+  return nonce | 1;  // 0 means none
+}
+
+MemberStatus from_wire(const control::MemberStatus& row) {
+  const control::Progress& progress = row.progress();
+  return {.member = distbelief::from_wire(row.member()),
+          .state = static_cast<MemberStatus::State>(row.state()),
+          .progress = {.step = progress.step(),
+                       .epoch = progress.epoch(),
+                       .samples_per_second = progress.samples_per_second(),
+                       .loss = progress.loss(),
+                       .operation = progress.operation(),
+                       .waits_for_others = progress.waits_for_others()},
+          .operation_seconds = progress.operation_seconds(),
+          .seconds_since_heard = row.seconds_since_heard(),
+          .reason = row.reason()};
+}
+
+JobStatus from_wire(const control::StatusReply& reply) {
+  JobStatus status{
+      .term = reply.term(), .view = reply.view(), .elapsed_seconds = reply.elapsed_seconds(), .phase = reply.phase()};
+  for (const control::MemberStatus& row : reply.members()) {
+    status.members.push_back(from_wire(row));
+  }
+  std::stable_sort(status.members.begin(), status.members.end(),
+                   [](const MemberStatus& a, const MemberStatus& b) { return a.member.rank < b.member.rank; });
+  return status;
+}
+
+}  // namespace
+
+Member::Session::Session(Address coordinator, JoinRequest request)
+    : address_(std::move(coordinator)), request_(std::move(request)), nonce_(draw_nonce()) {}
+
+Member::Session::~Session() {
+  thread_.request_stop();
+  const std::scoped_lock lock(mutex_);
+  if (client_) {
+    client_->close();  // wakes the thread, which ends, and is joined as the first of the members to go
+  }
+}
+
+// Joining, for the first time and again.
+
+std::string Member::Session::open(Clock::time_point deadline) {
+  for (;;) {
+    const Attempt tried = attempt(std::min(deadline, Clock::now() + kAttemptLimit));
+    if (tried.kind == Attempt::Kind::joined) {
+      thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+      return {};
+    }
+    if (tried.kind != Attempt::Kind::failed) {
+      return tried.reason;
+    }
+    if (Clock::now() + kBetweenAttempts >= deadline) {
+      return fmt::format("no coordinator was reached: {}", tried.reason);
+    }
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+}
+
+Member::Session::Attempt Member::Session::attempt(Clock::time_point deadline) {
+  MessageClient::Options options;
+  options.tls = request_.tls;
+  options.longest_message = kMaxControlBytes;
+  auto [client, reason] = MessageClient::connect(address_, deadline, options);
+  if (!client) {
+    return {Attempt::Kind::failed, reason};
+  }
+  const auto failed = [&](std::string_view what) {
+    return Attempt{Attempt::Kind::failed, fmt::format("{}: {}", address_.text(), what)};
+  };
+  if (!client->send(encode_control(make_join()))) {
+    return failed("closed the connection");
+  }
+  const auto answer = client->receive(deadline);
+  if (answer.kind != MessageClient::Received::Kind::message) {
+    return failed(answer.kind == MessageClient::Received::Kind::timed_out ? "did not answer in time" : answer.reason);
+  }
+  auto decoded = decode_control(answer.message);
+  if (!decoded.ok()) {
+    return failed("sent " + decoded.reason());
+  }
+  if (const auto* accepted = std::get_if<control::Welcome>(&decoded.message())) {
+    return welcome(*accepted, std::move(client));
+  }
+  if (const auto* refused = std::get_if<control::Refused>(&decoded.message())) {
+    return {Attempt::Kind::refused, refused->reason()};
+  }
+  if (const auto* fenced = std::get_if<control::Fenced>(&decoded.message())) {
+    return {Attempt::Kind::fenced, fenced->reason()};
+  }
+  if (const auto* heard = std::get_if<control::Heard>(&decoded.message())) {
+    on(*heard);  // it has this member's Leave, whose answer got lost
+    return {Attempt::Kind::left, "left"};
+  }
+  return failed(fmt::format("sent a {} before a Welcome", kind_name(answer.message.kind)));
+}
+
+control::Join Member::Session::make_join() const {
+  control::Join join;
+  join.set_version(request_.version);
+  join.set_token(request_.token);
+  join.set_configuration(request_.configuration);
+  join.set_host(request_.host);
+  join.set_pid(request_.pid);
+  join.set_role(to_wire(request_.role));
+  join.set_rank(request_.rank.value);
+  join.set_data_address(request_.data_address);
+  join.set_launch(request_.launch);
+  join.set_nonce(nonce_);
+  join.set_member(self_.id);
+  join.set_incarnation(self_.incarnation);
+  const std::scoped_lock lock(mutex_);
+  join.set_received(received_);
+  return join;
+}
+
+Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcome,
+                                                  std::unique_ptr<MessageClient> client) {
+  const std::scoped_lock lock(mutex_);
+  if (welcome.term() < term_) {
+    return {Attempt::Kind::failed, fmt::format("{}: a coordinator of the past answered: its term is {}, this job's {}",
+                                               address_.text(), welcome.term(), term_)};
+  }
+  if (!outbox_.acknowledge(welcome.received())) {
+    return {Attempt::Kind::fenced,
+            fmt::format("the coordinator has lost count: it received {} messages of this process", welcome.received())};
+  }
+  term_ = welcome.term();
+  if (self_.id == 0) {
+    self_ = {.id = welcome.member(),
+             .incarnation = welcome.incarnation(),
+             .role = from_wire(welcome.role()),
+             .rank = Rank{welcome.rank()},
+             .host = request_.host,
+             .pid = request_.pid,
+             .data_address = request_.data_address};
+    operation_since_ = Clock::now();
+  }
+  heartbeat_ = milliseconds(welcome.heartbeat_milliseconds());
+  heard_at_ = next_heartbeat_ = Clock::now();
+  client_ = std::move(client);
+  for (const SharedControlMessage& message : outbox_.waiting()) {
+    static_cast<void>(client_->send(encode_control(*message)));  // if it breaks, the next connection begins here again
+  }
+  changed_.notify_all();
+  return {};
+}
+
+// The thread.
+
+void Member::Session::run(const std::stop_token& stop) {
+  Clock::time_point last_round = Clock::now();
+  while (!stop.stop_requested()) {
+    if (Clock::now() - std::exchange(last_round, Clock::now()) > kGapLimit) {
+      heard_at_ = Clock::now();
+    }
+    if (!client_ && !reconnect(stop)) {
+      return;
+    }
+    if (Clock::now() >= next_heartbeat_) {
+      send_heartbeat();
+      next_heartbeat_ = Clock::now() + heartbeat_;
+    }
+    const auto got = client_->receive(next_heartbeat_);
+    if (got.kind == MessageClient::Received::Kind::message) {
+      heard_at_ = Clock::now();
+      auto decoded = decode_control(got.message);
+      if (!decoded.ok()) {
+        drop_connection();
+      } else if (!handle(decoded.message())) {
+        return;
+      }
+    } else if (got.kind == MessageClient::Received::Kind::closed || Clock::now() - heard_at_ > request_.silence_limit) {
+      drop_connection();
+    }
+  }
+}
+
+bool Member::Session::reconnect(const std::stop_token& stop) {
+  const auto deadline = heard_at_ + request_.coordinator_limit;
+  Attempt tried;
+  do {
+    tried = attempt(std::min(deadline, Clock::now() + kAttemptLimit));
+    switch (tried.kind) {
+      case Attempt::Kind::joined:
+        return true;
+      case Attempt::Kind::refused:
+      case Attempt::Kind::fenced:
+        end(CoordinatorLost{true, tried.reason});
+        return false;
+      case Attempt::Kind::left:
+        return false;
+      case Attempt::Kind::failed:
+        break;
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, stop, kBetweenAttempts, [] { return false; });
+  } while (!stop.stop_requested() && Clock::now() < deadline);
+  if (!stop.stop_requested()) {
+    end(CoordinatorLost{
+        false,
+        fmt::format("the coordinator is gone for {} s: {}",
+                    std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_at_).count(), tried.reason)});
+  }
+  return false;
+}
+
+void Member::Session::drop_connection() {
+  std::unique_ptr<MessageClient> broken;
+  const std::scoped_lock lock(mutex_);
+  broken = std::move(client_);
+}
+
+void Member::Session::send_heartbeat() {
+  control::Heartbeat heartbeat;
+  const std::scoped_lock lock(mutex_);
+  control::Progress& progress = *heartbeat.mutable_progress();
+  progress.set_step(progress_.step);
+  progress.set_epoch(progress_.epoch);
+  progress.set_samples_per_second(progress_.samples_per_second);
+  progress.set_loss(progress_.loss);
+  progress.set_operation(progress_.operation);
+  progress.set_operation_seconds(seconds_since(operation_since_));
+  progress.set_waits_for_others(progress_.waits_for_others);
+  heartbeat.set_received(received_);
+  static_cast<void>(client_->send(encode_control(heartbeat)));  // a broken connection is found out by receive()
+}
+
+bool Member::Session::handle(const ControlMessage& message) {
+  if (is_numbered(message)) {
+    const std::scoped_lock lock(mutex_);
+    ++received_;
+  }
+  return std::visit([&](const auto& content) { return on(content); }, message);
+}
+
+bool Member::Session::on(const control::Heard& heard) {
+  const std::scoped_lock lock(mutex_);
+  if (!outbox_.acknowledge(heard.received())) {
+    if (client_) {
+      client_->close();  // the coordinator counts wrongly; a new connection settles it or ends it
+    }
+    return true;
+  }
+  changed_.notify_all();
+  return !(leaving_ && outbox_.waiting().empty());
+}
+
+bool Member::Session::on(const control::Fenced& fenced) {
+  if (fenced.incarnation() == self_.incarnation) {
+    deliver(Notice{fenced.reason(), 0});  // about one thing it said, not about itself
+    return true;
+  }
+  end(CoordinatorLost{true, fenced.reason()});
+  return false;
+}
+
+bool Member::Session::on(const control::View& wire) {
+  View view = from_wire(wire);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (view.term < term_ || view.number <= view_.number) {
+      return true;
+    }
+    view_ = view;
+    changed_.notify_all();
+  }
+  deliver(std::move(view));
+  return true;
+}
+
+bool Member::Session::on(const control::Lost& lost) {
+  deliver(MemberLost{from_wire(lost.member()), lost.reason()});
+  return true;
+}
+
+bool Member::Session::on(const control::Order& order) {
+  if (order.term() < term()) {
+    return true;
+  }
+  deliver(Order{order.what() == control::Order::STOP ? Order::What::stop : Order::What::checkpoint, order.reason()});
+  return true;
+}
+
+bool Member::Session::on(const control::LeaseGrant& grant) {
+  const std::scoped_lock lock(mutex_);
+  lease_asked_ = false;
+  grants_.push_back(grant.finished() ? LeaseAnswer(LeasesFinished{}) : LeaseAnswer(from_wire(grant)));
+  changed_.notify_all();
+  return true;
+}
+
+bool Member::Session::on(const control::StatusReply& reply) {
+  const std::scoped_lock lock(mutex_);
+  status_asked_ = false;
+  status_ = from_wire(reply);
+  changed_.notify_all();
+  return true;
+}
+
+bool Member::Session::on(const control::Notice& notice) {
+  deliver(Notice{notice.text(), notice.member()});
+  return true;
+}
+
+bool Member::Session::on(const control::Ended& ended) {
+  end(JobEnded{ended.succeeded(), ended.reason()});
+  return false;
+}
+
+template <typename Other>
+bool Member::Session::on(const Other& /*other*/) {
+  const std::scoped_lock lock(mutex_);
+  client_->close();  // nothing a coordinator says
+  return true;
+}
+
+void Member::Session::deliver(const MemberEvent& event) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (leaving_) {
+      return;
+    }
+  }
+  if (request_.on_event) {
+    request_.on_event(event);
+  }
+}
+
+void Member::Session::end(const MemberEvent& event) {
+  deliver(event);
+  const std::scoped_lock lock(mutex_);
+  over_ = true;
+  changed_.notify_all();
+}
+
+// What other threads ask for.
+
+std::uint64_t Member::Session::term() const {
+  const std::scoped_lock lock(mutex_);
+  return term_;
+}
+
+void Member::Session::report(const Progress& progress) {
+  const std::scoped_lock lock(mutex_);
+  if (progress.operation != progress_.operation) {
+    operation_since_ = Clock::now();
+  }
+  progress_ = progress;
+}
+
+View Member::Session::view() const {
+  const std::scoped_lock lock(mutex_);
+  return view_;
+}
+
+std::optional<View> Member::Session::wait_for_view(std::uint64_t number, Clock::time_point deadline) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return over_ || view_.number >= number; });
+  return view_.number >= number ? std::optional(view_) : std::nullopt;
+}
+
+Member::LeaseAnswer Member::Session::request_lease(std::int64_t samples, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (grants_.empty() && !lease_asked_) {
+    lease_asked_ = true;
+    control::LeaseRequest request;
+    request.set_samples(samples);
+    say_locked(request);
+  }
+  changed_.wait_until(lock, deadline, [&] { return over_ || !grants_.empty(); });
+  if (grants_.empty()) {
+    return NoLease{};
+  }
+  const LeaseAnswer answer = grants_.front();
+  grants_.pop_front();
+  return answer;
+}
+
+std::optional<JobStatus> Member::Session::request_status(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  status_.reset();
+  if (!status_asked_) {
+    status_asked_ = true;
+    say_locked(control::StatusRequest());
+  }
+  changed_.wait_until(lock, deadline, [&] { return over_ || status_.has_value(); });
+  return std::exchange(status_, std::nullopt);
+}
+
+bool Member::Session::leave(bool succeeded, const std::string& result, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (over_) {
+    return false;
+  }
+  if (!std::exchange(leaving_, true)) {
+    control::Leave leave;
+    leave.set_succeeded(succeeded);
+    leave.set_result(result);
+    say_locked(leave);
+  }
+  changed_.wait_until(lock, deadline, [&] { return over_ || outbox_.waiting().empty(); });
+  return outbox_.waiting().empty();
+}
+
+void Member::Session::say(ControlMessage message) {
+  const std::scoped_lock lock(mutex_);
+  say_locked(std::move(message));
+}
+
+void Member::Session::say_locked(ControlMessage message) {
+  if (over_) {
+    return;
+  }
+  outbox_.push(std::make_shared<const ControlMessage>(std::move(message)));
+  if (client_) {
+    static_cast<void>(
+        client_->send(encode_control(*outbox_.waiting().back())));  // else the next connection begins here
+  }
+}
+
+}  // namespace distbelief

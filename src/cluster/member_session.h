@@ -1,0 +1,105 @@
+#pragma once
+
+// Inside cluster/ only: includes protobuf's code, which others should not have to read.
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "cluster/member.h"
+#include "cluster/outbox.h"
+#include "transport/socket/message_client.h"
+
+namespace distbelief {
+
+/// What a Member is made of; see there. The thread alone makes and drops connections and reads from them; whoever has
+/// something to say puts it into the outbox and, when there is a connection, on the wire, in one piece under the lock.
+class Member::Session {
+ public:
+  Session(Address coordinator, JoinRequest request);
+  ~Session();
+
+  /// Joins for the first time and starts the thread. Why it did not work, or empty.
+  std::string open(Clock::time_point deadline);
+
+  const MemberInfo& self() const { return self_; }
+  std::uint64_t term() const;
+  void report(const Progress& progress);
+  View view() const;
+  std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
+  LeaseAnswer request_lease(std::int64_t samples, Clock::time_point deadline);
+  std::optional<JobStatus> request_status(Clock::time_point deadline);
+  bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);
+  /// A numbered message: it arrives once, unless the coordinator is lost.
+  void say(ControlMessage message);
+
+ private:
+  /// How one try to get a connection and a place on it ended.
+  struct Attempt {
+    enum class Kind : std::uint8_t { joined, failed, refused, fenced, left };
+    Kind kind = Kind::joined;
+    std::string reason = {};
+  };
+  Attempt attempt(Clock::time_point deadline);
+  Attempt welcome(const control::Welcome& welcome, std::unique_ptr<MessageClient> client);
+  control::Join make_join() const;
+
+  void run(const std::stop_token& stop);
+  /// False when there is no way back; the reason is told.
+  bool reconnect(const std::stop_token& stop);
+  void drop_connection();
+  void send_heartbeat();
+  /// False when nothing more is to come.
+  bool handle(const ControlMessage& message);
+  bool on(const control::Heard& heard);
+  bool on(const control::Fenced& fenced);
+  bool on(const control::View& view);
+  bool on(const control::Lost& lost);
+  bool on(const control::Order& order);
+  bool on(const control::LeaseGrant& grant);
+  bool on(const control::StatusReply& reply);
+  bool on(const control::Notice& notice);
+  bool on(const control::Ended& ended);
+  template <typename Other>
+  bool on(const Other& other);
+
+  void say_locked(ControlMessage message);
+  void deliver(const MemberEvent& event);
+  void end(const MemberEvent& event);
+
+  const Address address_;
+  const JoinRequest request_;
+  const std::uint64_t nonce_;
+  MemberInfo self_;  // constant once open() has returned
+
+  // The thread's own.
+  Clock::time_point heard_at_ = {};
+  Clock::time_point next_heartbeat_ = {};
+  std::chrono::milliseconds heartbeat_{500};
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable_any changed_;  // views, leases, status, acknowledgements, the end
+  // All below is guarded by mutex_.
+  std::unique_ptr<MessageClient> client_;  // changed by the thread only, which therefore reads it without the lock
+  Outbox outbox_;
+  std::uint64_t received_ = 0;  // numbered messages
+  std::uint64_t term_ = 0;
+  Progress progress_;
+  Clock::time_point operation_since_ = {};
+  View view_;
+  bool lease_asked_ = false;
+  std::deque<LeaseAnswer> grants_;
+  bool status_asked_ = false;
+  std::optional<JobStatus> status_;
+  bool leaving_ = false;
+  bool over_ = false;
+
+  std::jthread thread_;
+};
+
+}  // namespace distbelief

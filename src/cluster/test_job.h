@@ -1,0 +1,108 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/coordinator.h"
+#include "cluster/member.h"
+#include "cluster/test_folder.h"
+
+namespace distbelief {
+
+/// Longer than anything that works takes, on any machine.
+inline Clock::time_point patience() { return Clock::now() + std::chrono::seconds(60); }
+
+/// For tests: collects a member's events and waits for one of a kind.
+class EventRecorder {
+ public:
+  void add(const MemberEvent& event) {
+    const std::scoped_lock lock(mutex_);
+    events_.push_back(event);
+    changed_.notify_all();
+  }
+  /// The first event of the kind that `matches`, or a failure of the test.
+  template <typename T, typename Matches>
+  T wait_for(Matches&& matches) {
+    std::unique_lock lock(mutex_);
+    std::optional<T> found;
+    const bool came = changed_.wait_until(lock, patience(), [&] {
+      for (const MemberEvent& event : events_) {
+        if (const T* content = std::get_if<T>(&event); content != nullptr && matches(*content)) {
+          found = *content;
+          return true;
+        }
+      }
+      return false;
+    });
+    EXPECT_TRUE(came) << "an event that did not come";
+    return found.value_or(T());
+  }
+  template <typename T>
+  T wait_for() {
+    return wait_for<T>([](const T&) { return true; });
+  }
+  template <typename T>
+  std::vector<T> all() {
+    const std::scoped_lock lock(mutex_);
+    std::vector<T> found;
+    for (const MemberEvent& event : events_) {
+      if (const T* content = std::get_if<T>(&event)) {
+        found.push_back(*content);
+      }
+    }
+    return found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<MemberEvent> events_;  // guarded by mutex_
+};
+
+/// For tests: a coordinator on loopback and requests that it accepts.
+class TestJob {
+ public:
+  explicit TestJob(JobRules rules, Address listen = Address::tcp("127.0.0.1", 0)) {
+    rules.version = "1.0";
+    rules.configuration = "abc";
+    CoordinatorOptions options;
+    options.rules = rules;
+    options.listen = std::move(listen);
+    options.run_folder = folder.path();
+    coordinator = std::make_unique<Coordinator>(std::move(options));
+  }
+
+  JoinRequest request(Role role = Role::worker, EventRecorder* events = nullptr) const {
+    JoinRequest request;
+    request.version = "1.0";
+    request.configuration = "abc";
+    request.token = coordinator->token();
+    request.host = "alpha";
+    request.pid = 4711;
+    request.role = role;
+    if (events != nullptr) {
+      request.on_event = [events](const MemberEvent& event) { events->add(event); };
+    }
+    return request;
+  }
+
+  std::unique_ptr<Member> join(const JoinRequest& request, std::optional<Address> by = std::nullopt) const {
+    auto joined = Member::join(by.value_or(coordinator->address()), request, patience());
+    EXPECT_NE(joined.member, nullptr) << joined.reason;
+    return std::move(joined.member);
+  }
+  std::unique_ptr<Member> join(Role role = Role::worker, EventRecorder* events = nullptr) const {
+    return join(request(role, events));
+  }
+
+  ClusterTestFolder folder;
+  std::unique_ptr<Coordinator> coordinator;
+};
+
+}  // namespace distbelief
