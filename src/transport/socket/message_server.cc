@@ -12,6 +12,7 @@
 
 #include "transport/socket/endpoint.h"
 #include "transport/socket/message_link.h"
+#include "transport/socket/socket_listener.h"
 #include "transport/socket/stream.h"
 
 namespace distbelief {
@@ -131,7 +132,7 @@ class MessageServer::Loop {
 
   void accept_some() {
     for (int i = 0; i < kAcceptsInARow && !stopping_; ++i) {
-      ListeningSocket::Accepted accepted = listener_.accept();
+      SocketListener::Accepted accepted = listener_.accept();
       if (accepted.error == EAGAIN || accepted.error == EWOULDBLOCK) {
         break;
       }
@@ -196,7 +197,7 @@ class MessageServer::Loop {
 
   const Limits limits_;
   Handler& handler_;
-  ListeningSocket listener_;
+  SocketListener listener_;
   std::uint64_t next_id_ = 1;  // this and all below but thread_ on the thread only
   bool stopping_ = false;
   std::map<ConnectionId, std::unique_ptr<Connection>> connections_;  // in the order of their opening

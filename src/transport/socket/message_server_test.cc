@@ -18,6 +18,7 @@
 #include "transport/message_reader.h"
 #include "transport/socket/endpoint.h"
 #include "transport/socket/message_client.h"
+#include "transport/socket/socket_listener.h"
 #include "transport/socket/stream.h"
 #include "transport/temporary_folder.h"
 
@@ -298,7 +299,7 @@ TEST_P(MessageServerTest, WhoDoesNotReadIsClosedAndHindersNobody) {
 }
 
 TEST_P(MessageServerTest, AClientWhoseServerDoesNotReadEndsItself) {
-  ListeningSocket silent(where());  // the system accepts for it
+  SocketListener silent(where());  // the system accepts for it
   MessageClient::Connected result =
       MessageClient::connect(silent.address(), soon(), {.tls = {}, .most_queued = 1 << 20});
   ASSERT_NE(result.client, nullptr) << result.reason;
@@ -435,7 +436,7 @@ TEST(MessageServerOnAPath, TheFileOfADeadServerIsReplacedButNoOtherFile) {
   const std::string path = folder.path() / "socket";
   Recorder handler;
   {  // what a killed server leaves
-    const ListeningSocket dead(Address::unix_path(path));
+    const SocketListener dead(Address::unix_path(path));
     std::filesystem::rename(path, path + ".kept");
   }
   std::filesystem::rename(path + ".kept", path);
