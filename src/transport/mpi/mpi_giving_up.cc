@@ -1,0 +1,207 @@
+// What MpiFabric does about messages that are given up, peers that are lost, and its own end.
+#ifdef DISTBELIEF_HAS_MPI
+
+#include <sched.h>
+
+#include <cstring>
+
+#include "base/check.h"
+#include "transport/mpi/mpi_fabric_impl.h"
+
+namespace distbelief {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatienceWithMatchedReceive{50};
+constexpr milliseconds kDrainAfterDeath{2};
+
+}  // namespace
+
+MpiFabric::Impl::~Impl() {
+  while (!open_.empty()) {
+    (void)give_up(*open_.back().transfer);
+  }
+  MPI_Cancel(&notice_request_);
+  graveyard_.bury(notice_request_, world_.rank(), false, std::move(notice_in_));
+  const auto deadline = Clock::now() + kPatienceWithMatchedReceive;
+  do {
+    graveyard_.look_at_all();
+    sched_yield();
+  } while (!graveyard_.empty() && Clock::now() < deadline);
+  if (!graveyard_.empty()) {
+    world_.leave_without_finalize();
+    graveyard_.leave_to_mpi();
+  }
+}
+
+void MpiFabric::Impl::cancel(Transfer& transfer) {
+  if (transfer.state == Transfer::State::posted) {
+    (void)give_up(transfer);
+  }
+  transfer.state = Transfer::State::idle;
+}
+
+void MpiFabric::Impl::lose(Rank peer, const std::string& reason) {
+  check(peer.value >= 0 && peer.value < world_.size() && peer != world_.rank(), "a peer is another rank of the job");
+  const std::scoped_lock lock(mutex_);
+  if (!is_lost(peer)) {
+    reasons_[index(peer)] = reason;
+    world_.leave_without_finalize();
+    lost_[index(peer)].store(true, std::memory_order_release);
+  }
+}
+
+Outcome MpiFabric::Impl::lost_outcome(Rank peer) {
+  const std::scoped_lock lock(mutex_);
+  return {Outcome::Kind::peer_lost, peer, reasons_[index(peer)]};
+}
+
+bool MpiFabric::Impl::memory_unsafe() {
+  graveyard_.look_at_all();
+  for (const Rank peer : graveyard_.dangerous_peers()) {
+    if (drained_[index(peer)]) {
+      continue;
+    }
+    if (!world_.is_certainly_dead(peer)) {
+      return true;
+    }
+    // The dead send no more. What they left on the way is processed within a few looks.
+    drained_[index(peer)] = true;
+    const auto deadline = Clock::now() + kDrainAfterDeath;
+    do {
+      graveyard_.look_at_all();
+    } while (Clock::now() < deadline);
+  }
+  return false;
+}
+
+/// False: the transfer is open no more. True: it turned out to be finished. Its memory is left alone from here on, as
+/// far as the comment on MpiFabric says.
+bool MpiFabric::Impl::give_up(Transfer& transfer) {
+  return transfer.sends ? give_up_send(transfer) : give_up_receive(transfer);
+}
+
+bool MpiFabric::Impl::give_up_send(Transfer& transfer) {
+  MPI_Request request = take_out(transfer);
+  if (!is_lost(transfer.peer)) {
+    send_notice(transfer);
+  }
+  // Never MPI_Cancel: Open MPI ignores it for sends, MPICH ends the process over it when the peer is dead.
+  int flag = 0;
+  if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag == 0) {
+    graveyard_.bury(request, transfer.peer, false);
+  }
+  return false;
+}
+
+bool MpiFabric::Impl::give_up_receive(Transfer& transfer) {
+  if (open_[transfer.token].request == MPI_REQUEST_NULL) {
+    (void)take_out(transfer);
+    return false;
+  }
+  if (!is_large(transfer)) {
+    MPI_Cancel(&open_[transfer.token].request);
+  }
+  auto& patience_until = patience_until_[index(transfer.peer)];
+  if (!is_lost(transfer.peer) || patience_until == Clock::time_point{}) {
+    patience_until = Clock::now() + kPatienceWithMatchedReceive;
+  }
+  for (;;) {
+    int flag = 0;
+    MPI_Status status;
+    const int code = MPI_Test(&open_[transfer.token].request, &flag, &status);
+    if (code != MPI_SUCCESS || flag != 0) {
+      int cancelled = 0;
+      if (code == MPI_SUCCESS) {
+        MPI_Test_cancelled(&status, &cancelled);
+      }
+      if (cancelled == 0) {
+        complete(transfer, code, status);
+      } else {
+        (void)take_out(transfer);
+      }
+      return cancelled == 0;
+    }
+    if (Clock::now() >= patience_until) {
+      graveyard_.bury(take_out(transfer), transfer.peer, true);
+      return false;
+    }
+    sched_yield();
+  }
+}
+
+/// Tells the peer that this send was given up, so that it does not take what the memory will hold later for the
+/// message.
+void MpiFabric::Impl::send_notice(const Transfer& transfer) {
+  const Notice notice = {transfer.tag.epoch, transfer.tag.sequence, is_large(transfer) ? 1U : 0U};
+  auto memory = std::make_unique<std::byte[]>(sizeof notice);
+  std::memcpy(memory.get(), &notice, sizeof notice);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Isend(memory.get(), sizeof notice, MPI_BYTE, transfer.peer.value, kMpiNoticeTag, MPI_COMM_WORLD, &request) ==
+      MPI_SUCCESS) {
+    graveyard_.bury(request, transfer.peer, false, std::move(memory));
+  }
+}
+
+void MpiFabric::Impl::expect_notice() {
+  const int code = MPI_Irecv(notice_in_.get(), sizeof(Notice), MPI_BYTE, MPI_ANY_SOURCE, kMpiNoticeTag, MPI_COMM_WORLD,
+                             &notice_request_);
+  check(code == MPI_SUCCESS, "a receive from anyone can always be posted");
+}
+
+void MpiFabric::Impl::read_notices() {
+  for (;;) {
+    int flag = 0;
+    MPI_Status status;
+    if (MPI_Test(&notice_request_, &flag, &status) != MPI_SUCCESS || flag == 0) {
+      return;
+    }
+    Notice notice;
+    std::memcpy(&notice, notice_in_.get(), sizeof notice);
+    expect_notice();
+    take_notice(Rank{status.MPI_SOURCE}, Tag{notice[0], notice[1]}, notice[2] != 0);
+  }
+}
+
+/// MPI keeps the order of messages between two ranks, so the message has come before the notice about it. It has met
+/// its receive, or can be thrown away, or had been received whole before it was given up.
+void MpiFabric::Impl::take_notice(Rank peer, Tag tag, bool large) {
+  bool is_being_received = false;
+  for (Open& open : open_) {
+    const Transfer& transfer = *open.transfer;
+    if (!transfer.sends && transfer.peer == peer && transfer.tag == tag && is_large(transfer) == large) {
+      open.withdrawn = true;
+      is_being_received = open.request != MPI_REQUEST_NULL;
+    }
+  }
+  if (!is_being_received) {
+    (void)throw_away(peer, tag, large);
+  }
+}
+
+/// Receives a message, if it is there, into memory of our own, so that its sender gets rid of it.
+bool MpiFabric::Impl::throw_away(Rank peer, Tag tag, bool large, int* bytes_out) {
+  int flag = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  if (MPI_Improbe(peer.value, mpi_tag(tag, large), MPI_COMM_WORLD, &flag, &message, &status) != MPI_SUCCESS ||
+      flag == 0) {
+    return false;
+  }
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  auto memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Imrecv(memory.get(), bytes, MPI_BYTE, &message, &request) == MPI_SUCCESS) {
+    graveyard_.bury(request, peer, false, std::move(memory));
+  }
+  if (bytes_out != nullptr) {
+    *bytes_out = bytes;
+  }
+  return true;
+}
+
+}  // namespace distbelief
+
+#endif
