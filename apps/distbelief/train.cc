@@ -50,7 +50,7 @@ class ShowRun : public RunObserver {
   void note(std::string_view text) override { progress_.line(text); }
 
  private:
-  Progress progress_;
+  ProgressDisplay progress_;
 };
 
 int show_summary(const RunSummary& summary) {
@@ -142,8 +142,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code) 
     const bool resumes = !arguments->resume.empty();
     const auto stop_requested = [] { return stop_signal != 0; };
     if (config.algorithm != "local") {
-      const std::filesystem::path folder =
-          resumes ? std::filesystem::path(arguments->resume) : prepare_run(config);
+      const std::filesystem::path folder = resumes ? std::filesystem::path(arguments->resume) : prepare_run(config);
       catch_signals();
       exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
       return;

@@ -120,9 +120,9 @@ std::string progress_line(const ProgressState& state, double seconds_left, int c
   return text;
 }
 
-Progress::~Progress() { clear_bar(); }
+ProgressDisplay::~ProgressDisplay() { clear_bar(); }
 
-void Progress::clear_bar() {
+void ProgressDisplay::clear_bar() {
   if (bar_shown_) {
     std::fwrite(kBackAndErase.data(), 1, kBackAndErase.size(), options_.out);
     std::fflush(options_.out);
@@ -130,7 +130,7 @@ void Progress::clear_bar() {
   }
 }
 
-double Progress::seconds_left(const ProgressState& state, Clock::time_point now) {
+double ProgressDisplay::seconds_left(const ProgressState& state, Clock::time_point now) {
   const double fraction =
       (static_cast<double>(state.epoch - 1) + fraction_of(state.step, state.steps)) / static_cast<double>(state.epochs);
   if (!begun_) {  // a resumed run does not begin at 0
@@ -141,7 +141,7 @@ double Progress::seconds_left(const ProgressState& state, Clock::time_point now)
   return fraction > fraction_at_begin_ ? elapsed * (1 - fraction) / (fraction - fraction_at_begin_) : INFINITY;
 }
 
-void Progress::update(const ProgressState& state, Clock::time_point now) {
+void ProgressDisplay::update(const ProgressState& state, Clock::time_point now) {
   const double left = seconds_left(state, now);
   if (!options_.terminal && !drawn_) {
     drawn_ = now;  // the first plain line is due after the first pause
@@ -163,7 +163,7 @@ void Progress::update(const ProgressState& state, Clock::time_point now) {
   bar_shown_ = true;
 }
 
-void Progress::line(std::string_view text) {
+void ProgressDisplay::line(std::string_view text) {
   clear_bar();
   const std::string whole = std::string(text) + "\n";
   std::fwrite(whole.data(), 1, whole.size(), options_.out);

@@ -32,13 +32,13 @@ struct ProgressState {
 /// Tells a person how a training goes: on a terminal one line with a bar, redrawn at most ten times a second; elsewhere
 /// a plain line now and then. update() may be called at every step, for it is cheap when nothing is due. What cannot be
 /// written is dropped: nobody stops training because a pipe was closed. One thread.
-class Progress {
+class ProgressDisplay {
  public:
-  explicit Progress(const ProgressOptions& options) : options_(options) {}
+  explicit ProgressDisplay(const ProgressOptions& options) : options_(options) {}
   /// Removes the bar.
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  ~ProgressDisplay();
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
   void update(const ProgressState& state, Clock::time_point now = Clock::now());
   /// A line that stays: the end of an epoch, a warning. The bar comes back with the next update().

@@ -75,7 +75,7 @@ TEST(ProgressLine, HasNoColorUnlessAsked) {
 }
 
 TEST_F(ProgressTest, RedrawsAtMostTenTimesASecond) {
-  Progress progress({out_, true, false, true, 80});
+  ProgressDisplay progress({out_, true, false, true, 80});
   for (int i = 0; i < 1000; ++i) {
     progress.update(somewhere(), start_ + milliseconds(i));
   }
@@ -84,7 +84,7 @@ TEST_F(ProgressTest, RedrawsAtMostTenTimesASecond) {
 
 TEST_F(ProgressTest, ElsewhereItIsAPlainLineNowAndThen) {
   {
-    Progress progress({out_, false, true, true, 0});
+    ProgressDisplay progress({out_, false, true, true, 0});
     for (int i = 0; i < 12; ++i) {
       progress.update(somewhere(), start_ + std::chrono::seconds(i));
     }
@@ -99,7 +99,7 @@ TEST_F(ProgressTest, ElsewhereItIsAPlainLineNowAndThen) {
 
 TEST_F(ProgressTest, ALineReplacesTheBarAndTheEndRemovesIt) {
   {
-    Progress progress({out_, true, false, true, 80});
+    ProgressDisplay progress({out_, true, false, true, 80});
     progress.update(somewhere(), start_);
     progress.line("said");
     progress.update(somewhere(), start_ + milliseconds(1));
@@ -110,7 +110,7 @@ TEST_F(ProgressTest, ALineReplacesTheBarAndTheEndRemovesIt) {
 }
 
 TEST_F(ProgressTest, TimeLeftCountsFromWhereThisPartBegan) {
-  Progress progress({out_, true, false, true, 100});
+  ProgressDisplay progress({out_, true, false, true, 100});
   progress.update({5, 10, 0, 100, 1, {}, 1}, start_);  // resumed at 40 %
   progress.update({7, 10, 0, 100, 1, {}, 1}, start_ + std::chrono::seconds(20));
   EXPECT_THAT(written(), HasSubstr("0:40 left"));
@@ -127,7 +127,7 @@ TEST(Progress, AsksTheTerminalForItsWidth) {
   winsize size{24, 40, 0, 0};
   ASSERT_EQ(::ioctl(controller, TIOCSWINSZ, &size), 0);
   {
-    Progress progress({out, true, false, true, 0});
+    ProgressDisplay progress({out, true, false, true, 0});
     progress.update(somewhere(), {});
   }
   char buffer[1000];
@@ -147,10 +147,10 @@ TEST(Progress, AClosedPipeStopsNobody) {
   const auto handler = std::signal(SIGPIPE, SIG_IGN);
   std::FILE* out = ::fdopen(ends[1], "w");
   {
-    Progress bar({out, true, false, true, 80});
+    ProgressDisplay bar({out, true, false, true, 80});
     bar.update(somewhere(), {});
     bar.line("nobody hears this");
-    Progress lines({out, false, false, true, 80});
+    ProgressDisplay lines({out, false, false, true, 80});
     lines.update(somewhere(), {});
     lines.update(somewhere(), Clock::time_point{} + std::chrono::hours(1));
   }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "strategy/step_exchange.h"
 #include "tensor/vector_ops.h"
+#include "train/report_json.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -15,38 +16,6 @@ constexpr const char* kLedgerBlob = "ledger.bin";
 json sums_json(const LossSums& sums) { return {{"loss", sums.loss}, {"correct", sums.correct}, {"rows", sums.rows}}; }
 
 LossSums sums_from(const json& value) { return {value.at("loss"), value.at("correct"), value.at("rows")}; }
-
-json optional_json(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
-
-std::optional<double> optional_from(const json& value) {
-  return value.is_null() ? std::nullopt : std::optional<double>(value.get<double>());
-}
-
-json report_json(const EpochReport& report) {
-  return {{"epoch", report.epoch},
-          {"train_loss", report.train_loss},
-          {"train_accuracy", report.train_accuracy},
-          {"validation_loss", optional_json(report.validation_loss)},
-          {"validation_accuracy", optional_json(report.validation_accuracy)},
-          {"test_loss", optional_json(report.test_loss)},
-          {"test_accuracy", optional_json(report.test_accuracy)},
-          {"samples_per_second", report.samples_per_second},
-          {"best", report.best}};
-}
-
-EpochReport report_from(const json& value) {
-  EpochReport report;
-  report.epoch = value.at("epoch");
-  report.train_loss = value.at("train_loss");
-  report.train_accuracy = value.at("train_accuracy");
-  report.validation_loss = optional_from(value.at("validation_loss"));
-  report.validation_accuracy = optional_from(value.at("validation_accuracy"));
-  report.test_loss = optional_from(value.at("test_loss"));
-  report.test_accuracy = optional_from(value.at("test_accuracy"));
-  report.samples_per_second = value.at("samples_per_second");
-  report.best = value.at("best");
-  return report;
-}
 
 std::string digest_text(const ParameterTable& table) { return fmt::format("{:016x}", table.digest()); }
 
@@ -63,7 +32,7 @@ std::string state_text(const TrainingState& state, const std::map<std::string, s
               {"best_step", state.best_step},
               {"epochs_since_best", state.epochs_since_best},
               {"metrics_rows", state.metrics_rows},
-              {"last", report_json(state.last)}}
+              {"last", epoch_report_json(state.last)}}
       .dump();
 }
 
@@ -80,7 +49,7 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
     state.best_score = root.at("best_score");
     state.best_step = root.at("best_step");
     state.epochs_since_best = root.at("epochs_since_best");
-    state.last = report_from(root.at("last"));
+    state.last = epoch_report_from(root.at("last"));
     state.metrics_rows = root.at("metrics_rows");
   } catch (const json::exception& error) {
     throw FileError(fmt::format("{}: the state of the run is damaged: {}", file, error.what()));

@@ -1,0 +1,211 @@
+#include "train/job_worker.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "base/error.h"
+#include "cluster/job_file.h"
+#include "cluster/member.h"
+#include "metrics/machine.h"
+#include "train/run_relay.h"
+#include "transport/mpi/mpi_fabric.h"
+#include "transport/socket/socket_fabric.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::seconds kJoinPatience{60};
+constexpr std::chrono::seconds kLeavePatience{5};
+
+/// What the coordinator says, made known to the thread that trains.
+class ControlEvents {
+ public:
+  void operator()(const MemberEvent& event) {
+    if (const auto* lost = std::get_if<MemberLost>(&event)) {
+      const std::scoped_lock lock(mutex_);
+      lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
+      tell_fabric();
+    } else if (const auto* order = std::get_if<Order>(&event)) {
+      stop_ = stop_ || order->what == Order::What::stop;
+    } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
+      const std::scoped_lock lock(mutex_);
+      coordinator_lost_ = gone->reason;
+      tell_fabric();
+    }
+  }
+
+  /// From now on deaths are told to the fabric, and those of before at once.
+  void set_fabric(Fabric* fabric) {
+    const std::scoped_lock lock(mutex_);
+    fabric_ = fabric;
+    tell_fabric();
+  }
+  bool stop() const { return stop_; }
+  bool alone() {
+    const std::scoped_lock lock(mutex_);
+    return !coordinator_lost_.empty();
+  }
+
+ private:
+  void tell_fabric() {
+    if (fabric_ == nullptr) {
+      return;
+    }
+    for (const auto& [rank, reason] : lost_) {
+      if (rank != fabric_->rank() && rank.value >= 0 && rank.value < fabric_->size()) {
+        fabric_->lose(rank, reason);
+      }
+    }
+    // Nobody can tell who is alive without a coordinator: the group ends here.
+    for (int rank = 0; !coordinator_lost_.empty() && rank < fabric_->size(); ++rank) {
+      if (Rank{rank} != fabric_->rank()) {
+        fabric_->lose(Rank{rank}, "cannot be known to live: the coordinator is lost (" + coordinator_lost_ + ")");
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  Fabric* fabric_ = nullptr;
+  std::vector<std::pair<Rank, std::string>> lost_;
+  std::string coordinator_lost_;
+  std::atomic<bool> stop_ = false;
+};
+
+/// Reports to the coordinator how far this worker is; the leader's also relays what people should see.
+class WorkerObserver : public RunObserver {
+ public:
+  WorkerObserver(Member& member, bool leads)
+      : member_(member), relay_([&](const std::string& line) { member.notice(line); }), leads_(leads) {}
+  void started(const std::vector<std::string>& lines) override {
+    if (leads_) {
+      relay_.started(lines);
+    }
+  }
+  void stepped(const ProgressState& state) override {
+    member_.report({.step = (state.epoch - 1) * state.steps + state.step,
+                    .epoch = state.epoch,
+                    .samples_per_second = state.samples_per_second,
+                    .loss = state.loss,
+                    .operation = "training"});
+    if (leads_) {
+      relay_.stepped(state);
+    }
+  }
+  void epoch_ended(const EpochReport& report) override {
+    if (leads_) {
+      relay_.epoch_ended(report);
+    }
+  }
+  void note(std::string_view text) override { relay_.note(text); }
+  RunRelay& relay() { return relay_; }
+
+ private:
+  Member& member_;
+  RunRelay relay_;
+  const bool leads_;
+};
+
+std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const std::string& token) {
+  std::vector<Address> addresses;
+  for (const MemberInfo& member : view.members) {
+    addresses.push_back(Address::parse(member.data_address));
+  }
+  SocketFabricOptions options;
+  options.token = token;
+  options.job = "distbelief";
+  options.view = static_cast<std::uint32_t>(view.number);
+  SocketFabricResult result = connect_socket_fabric(self, addresses, listener, options, Clock::now() + kJoinPatience);
+  if (result.fabric == nullptr) {
+    throw Error("cannot reach the other workers: " + result.reason);
+  }
+  return std::move(result.fabric);
+}
+
+int exit_code_of(const RunSummary& summary) {
+  return summary.status == "diverged" ? 3 : summary.status == "lost" ? 4 : 0;
+}
+
+}  // namespace
+
+std::string configuration_digest(const RunConfig& config) {
+  RunConfig shared = config;
+  shared.out.clear();
+  return fmt::format("{:016x}", std::hash<std::string>()(config_text(shared)));
+}
+
+WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()>& stop_requested) {
+  RunConfig config = config_of_run(options.folder);
+  const JobFile job = read_job_file(options.folder);
+
+  // MPI comes first: the coordinator wants to know the rank.
+  std::optional<MpiWorld> world;
+  std::optional<SocketListener> listener;
+  JoinRequest request;
+  if (options.transport == "mpi") {
+    world.emplace(Clock::now() + kJoinPatience);
+    request.rank = world->rank();
+  } else {
+    listener.emplace(job.address.kind == Address::Kind::unix_path
+                         ? Address::unix_path(fmt::format("{}.{}", job.address.path, ::getpid()))
+                         : Address::tcp(job.address.host, 0));
+    request.data_address = listener->address().text();
+  }
+  ControlEvents events;
+  request.version = options.version;
+  request.token = job.token;
+  request.configuration = configuration_digest(config);
+  request.host = this_machine().host;
+  request.pid = ::getpid();
+  request.role = Role::worker;
+  request.launch = options.launch;
+  request.on_event = [&events](const MemberEvent& event) { events(event); };
+  Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kJoinPatience);
+  if (joined.member == nullptr) {
+    throw Error("cannot join the job: " + joined.reason);
+  }
+  Member& member = *joined.member;
+  const std::optional<View> view = member.wait_for_view(1, Clock::now() + kJoinPatience);
+  if (!view) {
+    throw Error("the job did not begin in time");
+  }
+
+  WorkerResult result;
+  {
+    const Rank self = member.self().rank;
+    const std::unique_ptr<Fabric> fabric =
+        world ? std::make_unique<MpiFabric>(*world) : connect(*view, self, *listener, job.token);
+    events.set_fabric(fabric.get());
+    std::vector<Rank> ranks;
+    for (const MemberInfo& other : view->members) {
+      ranks.push_back(other.rank);
+    }
+    Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
+    WorkerObserver observer(member, group.position() == 0);
+    const auto stop = [&] { return stop_requested() || events.stop(); };
+    try {
+      const RunSummary summary =
+          Trainer::in_team({.group = &group}, options.folder, options.resumes, config, observer).run(stop);
+      result.exit_code = exit_code_of(summary);
+      if (group.position() == 0) {
+        observer.relay().ended(summary);
+      }
+      member.leave(result.exit_code == 0, summary.problem.empty() ? summary.status : summary.problem,
+                   Clock::now() + kLeavePatience);
+    } catch (const std::exception& error) {
+      observer.note(error.what());
+      member.leave(false, error.what(), Clock::now() + kLeavePatience);
+      events.set_fabric(nullptr);
+      throw;
+    }
+    events.set_fabric(nullptr);
+    if (world && result.exit_code == 4) {
+      world->leave_without_finalize();
+    }
+  }
+  result.leave_at_once = world && !world->finish(Clock::now() + kLeavePatience);
+  return result;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,95 @@
+#include "train/report_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace distbelief {
+namespace {
+
+using nlohmann::json;
+
+json optional_json(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+
+std::optional<double> optional_from(const json& value) {
+  return value.is_null() ? std::nullopt : std::optional<double>(value.get<double>());
+}
+
+}  // namespace
+
+json epoch_report_json(const EpochReport& report) {
+  return {{"epoch", report.epoch},
+          {"train_loss", report.train_loss},
+          {"train_accuracy", report.train_accuracy},
+          {"validation_loss", optional_json(report.validation_loss)},
+          {"validation_accuracy", optional_json(report.validation_accuracy)},
+          {"test_loss", optional_json(report.test_loss)},
+          {"test_accuracy", optional_json(report.test_accuracy)},
+          {"samples_per_second", report.samples_per_second},
+          {"best", report.best}};
+}
+
+EpochReport epoch_report_from(const json& value) {
+  EpochReport report;
+  report.epoch = value.at("epoch");
+  report.train_loss = value.at("train_loss");
+  report.train_accuracy = value.at("train_accuracy");
+  report.validation_loss = optional_from(value.at("validation_loss"));
+  report.validation_accuracy = optional_from(value.at("validation_accuracy"));
+  report.test_loss = optional_from(value.at("test_loss"));
+  report.test_accuracy = optional_from(value.at("test_accuracy"));
+  report.samples_per_second = value.at("samples_per_second");
+  report.best = value.at("best");
+  return report;
+}
+
+json run_summary_json(const RunSummary& summary) {
+  return {{"status", summary.status},
+          {"model", summary.model},
+          {"data", summary.data},
+          {"parameters", summary.parameters},
+          {"workers", summary.workers},
+          {"batch", summary.batch},
+          {"batch_per_worker", summary.batch_per_worker},
+          {"threads", summary.threads},
+          {"thread_mode", summary.thread_mode},
+          {"steps", summary.steps},
+          {"epochs", summary.epochs},
+          {"last", epoch_report_json(summary.last)},
+          {"model_step", summary.model_step},
+          {"train_seconds", summary.train_seconds},
+          {"samples_per_second", summary.samples_per_second},
+          {"loader_wait_seconds", summary.loader_wait_seconds},
+          {"samples",
+           {summary.samples.leased, summary.samples.applied, summary.samples.dropped, summary.samples.lost,
+            summary.samples.duplicated}},
+          {"problem", summary.problem},
+          {"folder", summary.folder.string()},
+          {"has_classes", summary.has_classes}};
+}
+
+RunSummary run_summary_from(const json& value) {
+  RunSummary summary;
+  summary.status = value.at("status");
+  summary.model = value.at("model");
+  summary.data = value.at("data");
+  summary.parameters = value.at("parameters");
+  summary.workers = value.at("workers");
+  summary.batch = value.at("batch");
+  summary.batch_per_worker = value.at("batch_per_worker");
+  summary.threads = value.at("threads");
+  summary.thread_mode = value.at("thread_mode");
+  summary.steps = value.at("steps");
+  summary.epochs = value.at("epochs");
+  summary.last = epoch_report_from(value.at("last"));
+  summary.model_step = value.at("model_step");
+  summary.train_seconds = value.at("train_seconds");
+  summary.samples_per_second = value.at("samples_per_second");
+  summary.loader_wait_seconds = value.at("loader_wait_seconds");
+  const json& samples = value.at("samples");
+  summary.samples = {samples.at(0), samples.at(1), samples.at(2), samples.at(3), samples.at(4)};
+  summary.problem = value.at("problem");
+  summary.folder = value.at("folder").get<std::string>();
+  summary.has_classes = value.at("has_classes");
+  return summary;
+}
+
+}  // namespace distbelief

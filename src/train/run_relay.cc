@@ -1,0 +1,78 @@
+#include "train/run_relay.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "train/report_json.h"
+
+namespace distbelief {
+namespace {
+
+using nlohmann::json;
+
+/// JSON is UTF-8, names of files need not be.
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace
+
+void RunRelay::started(const std::vector<std::string>& lines) {
+  send_(text_of({{"event", "started"}, {"lines", lines}}));
+}
+
+void RunRelay::stepped(const ProgressState& state) {
+  const auto now = Clock::now();
+  if (told_ && now - *told_ < std::chrono::milliseconds(100)) {
+    return;
+  }
+  told_ = now;
+  send_(text_of({{"event", "stepped"},
+                 {"epoch", state.epoch},
+                 {"epochs", state.epochs},
+                 {"step", state.step},
+                 {"steps", state.steps},
+                 {"loss", state.loss},
+                 {"accuracy", state.accuracy ? json(*state.accuracy) : json(nullptr)},
+                 {"samples_per_second", state.samples_per_second}}));
+}
+
+void RunRelay::epoch_ended(const EpochReport& report) {
+  send_(text_of({{"event", "epoch_ended"}, {"report", epoch_report_json(report)}}));
+}
+
+void RunRelay::note(std::string_view text) { send_(text_of({{"event", "note"}, {"text", text}})); }
+
+void RunRelay::ended(const RunSummary& summary) {
+  send_(text_of({{"event", "ended"}, {"summary", run_summary_json(summary)}}));
+}
+
+std::optional<RunSummary> replay_line(const std::string& line, RunObserver& observer) {
+  const json value = json::parse(line, nullptr, false);
+  const std::string event = value.is_object() ? value.value("event", "") : "";
+  try {
+    if (event == "started") {
+      observer.started(value.at("lines").get<std::vector<std::string>>());
+    } else if (event == "stepped") {
+      observer.stepped({.epoch = value.at("epoch"),
+                        .epochs = value.at("epochs"),
+                        .step = value.at("step"),
+                        .steps = value.at("steps"),
+                        .loss = value.at("loss").is_null() ? std::nan("") : value.at("loss").get<double>(),
+                        .accuracy = value.at("accuracy").is_null() ? std::nullopt
+                                                                   : std::optional(value.at("accuracy").get<double>()),
+                        .samples_per_second = value.at("samples_per_second")});
+    } else if (event == "epoch_ended") {
+      observer.epoch_ended(epoch_report_from(value.at("report")));
+    } else if (event == "note") {
+      observer.note(value.at("text").get<std::string>());
+    } else if (event == "ended") {
+      return run_summary_from(value.at("summary"));
+    } else {
+      observer.note(line);
+    }
+  } catch (const json::exception&) {
+    observer.note(line);
+  }
+  return std::nullopt;
+}
+
+}  // namespace distbelief
