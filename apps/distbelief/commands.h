@@ -13,8 +13,20 @@ struct Terminal {
   std::size_t width = 100;  ///< columns to fill, also where there is no terminal
 };
 
+/// What the processes of a job are told by the environment, and what they need to start others.
+struct JobPlace {
+  std::string program;                   ///< this executable
+  std::vector<std::string> environment;  ///< "KEY=VALUE"
+  std::uint64_t launch = 0;              ///< the number the launcher gave this process, 0 when none started it
+  int launcher_pid = 0;                  ///< the process to die with, 0 when there is none
+  bool as_root = false;
+};
+
 /// Each adds one subcommand; its callback sets `exit_code` and may throw Error.
-void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code);
+void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& place, int& exit_code);
+void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_code);
+void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code);
+void add_status_command(CLI::App& app, const Terminal& terminal);
 void add_eval_command(CLI::App& app, const Terminal& terminal);
 void add_predict_command(CLI::App& app);
 void add_info_command(CLI::App& app);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "cluster/launcher.h"
 #include "commands.h"
 #include "help.h"
 
@@ -28,12 +29,32 @@ Terminal this_terminal() {
   return terminal;
 }
 
-void add_commands(CLI::App& app, const Terminal& terminal, int& exit_code) {
+std::uint64_t number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+}
+
+JobPlace this_place() {
+  JobPlace place;
+  place.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    place.environment.emplace_back(*variable);
+  }
+  place.launch = number_in(kLaunchVariable);
+  place.launcher_pid = static_cast<int>(number_in(kLauncherPidVariable));
+  place.as_root = ::geteuid() == 0;
+  return place;
+}
+
+void add_commands(CLI::App& app, const Terminal& terminal, const JobPlace& place, int& exit_code) {
   app.set_help_flag("-h,--help", "show this help");
   app.set_version_flag("--version", "distbelief " DISTBELIEF_VERSION, "show the version");
   app.formatter(std::make_shared<Help>(terminal));
   app.require_subcommand(0, 1);
-  add_train_command(app, terminal, exit_code);
+  add_train_command(app, terminal, place, exit_code);
+  add_coordinator_command(app, place, exit_code);
+  add_worker_command(app, place, exit_code);
+  add_status_command(app, terminal);
   add_eval_command(app, terminal);
   add_predict_command(app);
   add_info_command(app);
@@ -80,7 +101,7 @@ int run(int argc, char** argv) {
   int exit_code = 0;
   CLI::App app("Trains neural networks on one machine or many.", "distbelief");
   try {
-    add_commands(app, terminal, exit_code);
+    add_commands(app, terminal, this_place(), exit_code);
     parse_and_run(app, argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {

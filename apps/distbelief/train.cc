@@ -1,24 +1,16 @@
-#include <atomic>
-#include <csignal>
 #include <memory>
 
 #include "base/error.h"
 #include "commands.h"
 #include "metrics/format.h"
+#include "signals.h"
+#include "train/job_launch.h"
 #include "train/thread_team.h"
 #include "train/trainer.h"
+#include "transport/mpi/mpi_world.h"
 
 namespace distbelief {
 namespace {
-
-std::atomic<int> stop_signal = 0;  // what a signal handler may write
-
-extern "C" void remember_signal(int signal) { stop_signal = signal; }
-
-void catch_signals() {
-  std::signal(SIGINT, remember_signal);
-  std::signal(SIGTERM, remember_signal);
-}
 
 /// Shows a run on the terminal, or as plain lines where there is none.
 class ShowRun : public RunObserver {
@@ -81,7 +73,7 @@ int show_summary(const RunSummary& summary) {
   if (summary.status == "interrupted") {
     fmt::print("\nstopped after step {}; go on with: distbelief train --resume {}\n", summary.steps,
                summary.folder.string());
-    return 128 + stop_signal;
+    return 128 + stop_signal();
   }
   return 0;
 }
@@ -111,9 +103,19 @@ RunConfig resolve(const TrainArguments& arguments) {
   return config;
 }
 
+std::string mpirun_of_this_build() { return mpi_of_this_build() == "MPICH" ? "mpiexec.hydra" : "mpirun.openmpi"; }
+
+/// What `auto` means here.
+std::string transport_of(const RunConfig& config) {
+  if (config.transport != "auto") {
+    return config.transport;
+  }
+  return mpi_of_this_build().empty() ? "socket" : "mpi";
+}
+
 }  // namespace
 
-void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code) {
+void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& place, int& exit_code) {
   CLI::App* command = app.add_subcommand("train", "Train a model and write a folder of results");
   command->group("Train and use");
   const auto arguments = std::make_shared<TrainArguments>();  // shared with the callback, which outlives this function
@@ -136,20 +138,33 @@ void add_train_command(CLI::App& app, const Terminal& terminal, int& exit_code) 
       "  distbelief train --model resnet18 --data photos/ --image-size 96 --flip --validation 0.1\n"
       "  distbelief train --model net.yaml --data table.csv --optimizer adam --lr 0.001\n"
       "  distbelief train runs/a/run.yaml --set seed=2 --out runs/b");
-  command->callback([arguments, &terminal, &exit_code] {
+  command->callback([arguments, &terminal, place, &exit_code] {
     ShowRun show(terminal);
     RunConfig config = resolve(*arguments);
     const bool resumes = !arguments->resume.empty();
-    const auto stop_requested = [] { return stop_signal != 0; };
+    const auto stop_requested = [] { return stop_signal() != 0; };
     if (config.algorithm != "local") {
       const std::filesystem::path folder = resumes ? std::filesystem::path(arguments->resume) : prepare_run(config);
-      catch_signals();
-      exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
+      catch_stop_signals();
+      const std::string transport = transport_of(config);
+      if (transport == "threads") {
+        exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
+        return;
+      }
+      exit_code = show_summary(train_in_processes({.program = place.program,
+                                                   .environment = place.environment,
+                                                   .folder = folder,
+                                                   .resumes = resumes,
+                                                   .transport = transport,
+                                                   .mpirun = mpirun_of_this_build(),
+                                                   .version = DISTBELIEF_VERSION,
+                                                   .as_root = place.as_root},
+                                                  config, show, stop_requested));
       return;
     }
     Trainer trainer =
         resumes ? Trainer::resume(arguments->resume, std::move(config), show) : Trainer(std::move(config), show);
-    catch_signals();
+    catch_stop_signals();
     exit_code = show_summary(trainer.run(stop_requested));
   });
 }

@@ -13,6 +13,7 @@ class RootUpdate : public Strategy {
   RootUpdate(Replica& replica, const UpdateRule& rule, Group& group, const GroupOptions& options);
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
+  bool holds_state() const override { return shard_.has_value(); }
   /// Of the root; the others have nothing to keep.
   void visit_state(StateVisitor& visitor) override;
 

@@ -55,6 +55,8 @@ class Strategy {
   /// Brings the replicas together where they differ between steps: before an evaluation, a checkpoint and the end. All
   /// members call it after the same step. Reports sums that no step has reported yet; never end_of_epoch.
   [[nodiscard]] virtual StepReport settle(BatchStream& /*batches*/) { return {}; }
+  /// Whether visit_state() shows here all that a checkpoint needs.
+  virtual bool holds_state() const { return true; }
   /// Names all that must survive a restart, besides the replica's values: slots, clocks, ledgers.
   virtual void visit_state(StateVisitor& visitor) = 0;
 };

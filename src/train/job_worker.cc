@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
+#include <ranges>
 
 #include "base/error.h"
 #include "cluster/job_file.h"
@@ -18,6 +21,8 @@ namespace {
 
 constexpr std::chrono::seconds kJoinPatience{60};
 constexpr std::chrono::seconds kLeavePatience{5};
+/// A data plane sees a closed connection at once; what became of its process is known when it has not come back.
+constexpr std::chrono::seconds kExplainPatience{3};
 
 /// What the coordinator says, made known to the thread that trains.
 class ControlEvents {
@@ -27,6 +32,7 @@ class ControlEvents {
       const std::scoped_lock lock(mutex_);
       lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
       tell_fabric();
+      changed_.notify_all();
     } else if (const auto* order = std::get_if<Order>(&event)) {
       stop_ = stop_ || order->what == Order::What::stop;
     } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
@@ -43,6 +49,20 @@ class ControlEvents {
     tell_fabric();
   }
   bool stop() const { return stop_; }
+
+  /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
+  std::string explain(const std::string& seen) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, Clock::now() + kExplainPatience, [&] { return !lost_.empty(); });
+    return lost_.empty() ? seen : lost_.front().second;
+  }
+  /// Whether all members before `position` are lost.
+  bool first_alive(int position) {
+    const std::scoped_lock lock(mutex_);
+    return position > 0 && std::ranges::all_of(std::views::iota(0, position), [&](int rank) {
+             return std::ranges::any_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; });
+           });
+  }
   bool alone() {
     const std::scoped_lock lock(mutex_);
     return !coordinator_lost_.empty();
@@ -67,6 +87,7 @@ class ControlEvents {
   }
 
   std::mutex mutex_;
+  std::condition_variable changed_;
   Fabric* fabric_ = nullptr;
   std::vector<std::pair<Rank, std::string>> lost_;
   std::string coordinator_lost_;
@@ -185,10 +206,12 @@ WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()
     WorkerObserver observer(member, group.position() == 0);
     const auto stop = [&] { return stop_requested() || events.stop(); };
     try {
-      const RunSummary summary =
-          Trainer::in_team({.group = &group}, options.folder, options.resumes, config, observer).run(stop);
+      const Team team = {.group = &group,
+                         .explain = [&](const std::string& seen) { return events.explain(seen); },
+                         .takes_over = [&] { return events.first_alive(group.position()); }};
+      const RunSummary summary = Trainer::in_team(team, options.folder, options.resumes, config, observer).run(stop);
       result.exit_code = exit_code_of(summary);
-      if (group.position() == 0) {
+      if (group.position() == 0 || (summary.status == "lost" && team.takes_over())) {
         observer.relay().ended(summary);
       }
       member.leave(result.exit_code == 0, summary.problem.empty() ? summary.status : summary.problem,

@@ -57,7 +57,7 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
 }
 
 void Trainer::Run::write_checkpoint(std::optional<double> score) {
-  if (!team.leads()) {
+  if (!folder) {
     return;
   }
   if (!all_finite(replica->values().data(), table.size())) {

@@ -118,6 +118,11 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model_step = state.step;
 
   if (!team.leads()) {
+    if (summary.status == "lost" && team.takes_over && team.takes_over() && strategy->holds_state()) {
+      // Every member knows as much as the leader did, so its work is not lost with it.
+      folder = RunFolder::open(config.out);
+      write_checkpoint(std::nullopt);
+    }
     return;
   }
   const bool diverged = summary.status == "diverged";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "comm/group.h"
@@ -12,6 +13,11 @@ namespace distbelief {
 struct Team {
   Group* group = nullptr;                               ///< all members, in order; borrowed. Null: alone
   Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
+
+  /// Who was lost, for people: given what the data plane saw, what the control plane knows. May wait for it a moment.
+  std::function<std::string(const std::string& seen)> explain = {};
+  /// After a loss: the leader is dead and this member is the first of those that live.
+  std::function<bool()> takes_over = {};
 
   int position() const { return group == nullptr ? 0 : group->position(); }
   int size() const { return group == nullptr ? 1 : group->size(); }

@@ -127,7 +127,7 @@ bool Trainer::Run::went_on(const StepReport& report, RunSummary& summary) const 
   const std::string when = fmt::format("in step {} (epoch {})", state.step + 1, state.epoch + 1);
   if (report.outcome == StepReport::Outcome::group_lost) {
     summary.status = "lost";
-    summary.problem = fmt::format("{} {}", report.culprit, when);
+    summary.problem = fmt::format("{} {}", team.explain ? team.explain(report.culprit) : report.culprit, when);
     return false;
   }
   if (report.outcome == StepReport::Outcome::diverged) {

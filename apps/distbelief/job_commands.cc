@@ -1,0 +1,74 @@
+// The processes of a job: started by 'train', not by people, so they are not in the help.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <stop_token>
+
+#include "base/error.h"
+#include "cluster/child_process.h"
+#include "cluster/coordinator.h"
+#include "commands.h"
+#include "signals.h"
+#include "train/job_worker.h"
+
+namespace distbelief {
+
+void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_code) {
+  CLI::App* command = app.add_subcommand("coordinator", "The process that knows who is in a job")->group("");
+  const auto folder = std::make_shared<std::string>();  // shared with the callback, which outlives this function
+  command->add_option("RUN", *folder, "the run's folder")->required();
+  command->callback([folder, place, &exit_code] {
+    if (place.launcher_pid > 0) {
+      die_with_parent(place.launcher_pid);
+    }
+    catch_stop_signals();
+    const RunConfig config = config_of_run(*folder);
+    CoordinatorOptions options;
+    options.run_folder = *folder;
+    options.rules.version = DISTBELIEF_VERSION;
+    options.rules.configuration = configuration_digest(config);
+    options.rules.workers = static_cast<int>(config.workers);
+    options.rules.has_launcher = place.launcher_pid > 0;
+    options.log = [](const std::string& line) {
+      fmt::print("{}\n", line);
+      std::fflush(stdout);
+    };
+    Coordinator coordinator(std::move(options));
+    std::optional<JobResult> result;
+    bool stopping = false;
+    while (!result) {
+      result = coordinator.wait(Clock::now() + std::chrono::milliseconds(100));
+      if (stop_signal() != 0 && !stopping) {
+        stopping = true;
+        coordinator.stop("the coordinator was asked to stop");
+      }
+    }
+    exit_code = result->succeeded ? 0 : 1;
+  });
+}
+
+void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code) {
+  CLI::App* command = app.add_subcommand("worker", "One of the processes that train")->group("");
+  const auto options = std::make_shared<WorkerOptions>();  // shared with the callback, which outlives this function
+  command->add_option("RUN", options->folder, "the run's folder")->required();
+  command->add_option("--transport", options->transport, "mpi or socket")->required();
+  command->add_flag("--resumes", options->resumes, "go on from the newest checkpoint");
+  command->callback([options, place, &exit_code] {
+    if (place.launcher_pid > 0 && options->transport != "mpi") {
+      die_with_parent(place.launcher_pid);
+    }
+    catch_stop_signals();
+    options->launch = options->transport == "mpi" ? 0 : place.launch;
+    options->version = DISTBELIEF_VERSION;
+    const WorkerResult result = run_worker(*options, [] { return stop_signal() != 0; });
+    exit_code = result.exit_code;
+    if (result.leave_at_once) {
+      std::fflush(nullptr);
+      ::_exit(exit_code);
+    }
+  });
+}
+
+}  // namespace distbelief

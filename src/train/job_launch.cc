@@ -1,0 +1,191 @@
+#include "train/job_launch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "cluster/job_file.h"
+#include "cluster/launcher.h"
+#include "cluster/member.h"
+#include "metrics/machine.h"
+#include "train/job_worker.h"
+#include "train/run_relay.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::seconds kBeginPatience{30};
+constexpr std::chrono::milliseconds kTurn{50};
+
+/// What the member's thread hears, for the launcher's thread to act on.
+class Inbox {
+ public:
+  void put(const MemberEvent& event) {
+    const std::scoped_lock lock(mutex_);
+    events_.push_back(event);
+  }
+  std::vector<MemberEvent> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(events_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<MemberEvent> events_;
+};
+
+/// One job, from its start to its end.
+class Job {
+ public:
+  Job(const LaunchOptions& options, const RunConfig& config, RunObserver& observer)
+      : options_(options),
+        config_(config),
+        observer_(observer),
+        logs_(options.folder / "logs"),
+        launcher_({.host = this_machine().host, .on_exit = [this](const ProcessExit& exit) {
+                     if (member_ != nullptr) {
+                       member_->report_exit(exit);
+                     }
+                   }}) {
+    std::filesystem::create_directories(logs_);
+  }
+
+  RunSummary run(const std::function<bool()>& stop_requested) {
+    start_coordinator();
+    join();
+    start_workers();
+    bool stop_ordered = false;
+    bool all_ended = false;
+    while (!all_ended) {
+      if (!stop_ordered && stop_requested()) {
+        stop_ordered = true;
+        member_->order({.what = Order::What::stop, .reason = "the user asked for it"});
+      }
+      all_ended = launcher_.run_until(Clock::now() + kTurn);
+      handle_events();
+    }
+    handle_events();
+    if (summary_) {
+      return *summary_;
+    }
+    throw Error(failure());
+  }
+
+ private:
+  ProcessSpec process(const std::string& name, std::vector<std::string> argv) const {
+    std::string file = name;
+    std::ranges::replace(file, ' ', '-');
+    return {.name = name, .argv = std::move(argv), .environment = environment(), .log = logs_ / (file + ".log")};
+  }
+
+  std::vector<std::string> environment() const {
+    std::vector<std::string> variables = options_.environment;
+    variables.push_back("OMP_WAIT_POLICY=passive");  // a worker that waits leaves the core to the others
+    if (options_.transport == "mpi") {
+      variables.push_back("OMPI_MCA_orte_enable_recovery=1");  // a worker's death leaves the others alive
+      variables.push_back("OMPI_MCA_mpi_yield_when_idle=1");
+      if (options_.as_root) {
+        variables.push_back("OMPI_ALLOW_RUN_AS_ROOT=1");
+        variables.push_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+      }
+    }
+    return variables;
+  }
+
+  void start_coordinator() {
+    launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}));
+    const Clock::time_point deadline = Clock::now() + kBeginPatience;
+    while (!std::filesystem::exists(job_file_path(options_.folder))) {
+      if (launcher_.run_until(Clock::now() + std::chrono::milliseconds(5)) || Clock::now() > deadline) {
+        throw Error(failure());
+      }
+    }
+  }
+
+  void join() {
+    const JobFile job = read_job_file(options_.folder);
+    JoinRequest request;
+    request.version = options_.version;
+    request.token = job.token;
+    request.host = this_machine().host;
+    request.pid = ::getpid();
+    request.role = Role::launcher;
+    request.on_event = [this](const MemberEvent& event) { inbox_.put(event); };
+    Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kBeginPatience);
+    if (joined.member == nullptr) {
+      throw Error("cannot reach the job's coordinator: " + joined.reason);
+    }
+    member_ = std::move(joined.member);
+  }
+
+  void start_workers() {
+    std::vector<std::string> worker = {options_.program, "worker", options_.folder, "--transport", options_.transport};
+    if (options_.resumes) {
+      worker.emplace_back("--resumes");
+    }
+    if (options_.transport == "mpi") {
+      std::vector<std::string> argv = {
+          options_.mpirun, "--oversubscribe", "--bind-to", "none", "-n", std::to_string(config_.workers)};
+      argv.insert(argv.end(), worker.begin(), worker.end());
+      launcher_.start(process("workers", std::move(argv)));
+      return;
+    }
+    for (std::int64_t rank = 0; rank < config_.workers; ++rank) {
+      launcher_.start(process(fmt::format("worker {}", rank), worker), 0, Launcher::WhenLost::others_go_on);
+    }
+  }
+
+  void handle_events() {
+    for (const MemberEvent& event : inbox_.take()) {
+      if (const auto* notice = std::get_if<Notice>(&event)) {
+        if (auto summary = replay_line(notice->text, observer_)) {
+          summary_ = std::move(summary);
+        }
+      } else if (const auto* lost = std::get_if<MemberLost>(&event)) {
+        observer_.note(fmt::format("lost: {}: {}", describe(lost->member), lost->reason));
+      } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
+        if (!ended->succeeded && problem_.empty()) {
+          problem_ = ended->reason;
+        }
+      } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
+        problem_ = "the coordinator is lost: " + gone->reason;
+        launcher_.stop();
+      }
+    }
+  }
+
+  std::string failure() const {
+    const Launcher::Result& result = launcher_.result();
+    std::string text = result.reason();
+    if (text.empty()) {
+      text = problem_.empty() ? "the job ended without a result" : problem_;
+    }
+    if (!result.last_lines.empty()) {
+      text += "; its last words: " + result.last_lines;
+    }
+    return text + fmt::format(" (logs are in {})", logs_.string());
+  }
+
+  const LaunchOptions& options_;
+  const RunConfig& config_;
+  RunObserver& observer_;
+  const std::filesystem::path logs_;
+  Inbox inbox_;
+  std::unique_ptr<Member> member_;
+  Launcher launcher_;
+  std::optional<RunSummary> summary_;
+  std::string problem_;
+};
+
+}  // namespace
+
+RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& config, RunObserver& observer,
+                              const std::function<bool()>& stop_requested) {
+  return Job(options, config, observer).run(stop_requested);
+}
+
+}  // namespace distbelief

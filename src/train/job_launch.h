@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/trainer.h"
+
+namespace distbelief {
+
+/// How the processes of a job are started on this machine.
+struct LaunchOptions {
+  std::filesystem::path program;         ///< this executable
+  std::vector<std::string> environment;  ///< of this process, "KEY=VALUE"; theirs is made of it
+  std::filesystem::path folder;          ///< that prepare_run() made, or that holds a run to go on with
+  bool resumes = false;
+  std::string transport;  ///< mpi or socket
+  std::string mpirun;     ///< the launcher of the MPI this program was built with; for mpi
+  std::string version;
+  bool as_root = false;
+};
+
+/// Trains in processes: starts a coordinator and config.workers workers, shows `observer` what the leader tells, and
+/// returns when all have ended, which they do whatever happens: also when one dies, and when this process does. Their
+/// words are in FOLDER/logs. Throws Error with the last lines of whoever failed, when there is no summary.
+RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& config, RunObserver& observer,
+                              const std::function<bool()>& stop_requested);
+
+}  // namespace distbelief
