@@ -66,8 +66,9 @@ class ResidentBatches : public BatchStream {
     }
   }
   const Batch* next() override { return &batches_[taken_++ % batches_.size()]; }
-  void applied(const Batch&) override {}
-  void dropped(const Batch&) override {}
+  void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
+  void applied(std::span<const std::uint64_t> /*ids*/) override {}
+  void dropped(std::span<const std::uint64_t> /*ids*/) override {}
 
  private:
   std::vector<Batch> batches_;
@@ -83,8 +84,9 @@ class EpochBatches : public BatchStream {
     loader_.emplace(*data_, Sampler(data_->size(), 1, true), LoaderOptions{.batch = rows});
   }
   const Batch* next() override { return loader_->next(); }
-  void applied(const Batch&) override {}
-  void dropped(const Batch&) override {}
+  void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
+  void applied(std::span<const std::uint64_t> /*ids*/) override {}
+  void dropped(std::span<const std::uint64_t> /*ids*/) override {}
 
  private:
   std::shared_ptr<const Dataset> data_;
@@ -146,8 +148,7 @@ int run(int argc, char** argv) {
   Replica replica(graph, table, options);
   table.initialize(1, replica.values());
   const auto rule = make_rule({.name = "momentum"});
-  Local strategy(*rule);
-  strategy.join(replica);
+  Local strategy(replica, *rule);
   const bool epochs = name == "mlp-epoch";
   std::unique_ptr<BatchStream> batches;
   if (epochs) {
@@ -160,7 +161,7 @@ int run(int argc, char** argv) {
   const auto advance = [&] {
     std::int64_t rows = 0;
     for (;;) {
-      const StepReport report = strategy.step(replica, *batches, update);
+      const StepReport report = strategy.step(*batches, {.update = update});
       rows += report.sums.rows;
       if (!epochs || report.outcome == StepReport::Outcome::end_of_epoch) {
         return rows;
@@ -187,7 +188,7 @@ int run(int argc, char** argv) {
                        took);
   };
 
-  (void)strategy.step(replica, *batches, update);
+  (void)strategy.step(*batches, {.update = update});
   if (interactive) {
     std::cout << R"({"event": "first_step"})" << std::endl;
   }

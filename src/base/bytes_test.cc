@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <string_view>
 
 namespace distbelief {
@@ -13,6 +14,22 @@ TEST(Crc32c, MatchesTheCheckValueOfTheStandard) { EXPECT_EQ(crc32c(bytes_of("123
 
 TEST(Crc32c, GoesOnFromASeed) {
   EXPECT_EQ(crc32c(bytes_of("456789"), crc32c(bytes_of("123"))), crc32c(bytes_of("123456789")));
+}
+
+TEST(Crc32c, IsThatOfOneBitAtATimeForAnyLength) {
+  std::string text;
+  std::uint32_t bit_by_bit = ~0U;
+  for (std::size_t length = 0; length <= 13'000; ++length) {  // twice over what is summed in three stretches
+    if (length % 97 == 0 || length < 70) {
+      ASSERT_EQ(crc32c(bytes_of(text)), ~bit_by_bit) << length;
+      ASSERT_EQ(crc32c(bytes_of(text).subspan(length / 3), crc32c(bytes_of(text).first(length / 3))), ~bit_by_bit);
+    }
+    text.push_back(static_cast<char>(length * 31 + length / 256));
+    bit_by_bit ^= static_cast<unsigned char>(text.back());
+    for (int bit = 0; bit < 8; ++bit) {
+      bit_by_bit = (bit_by_bit >> 1) ^ ((bit_by_bit & 1U) != 0 ? 0x82F63B78U : 0U);
+    }
+  }
 }
 
 TEST(Bytes, BigEndianReadsTheHighByteFirst) {

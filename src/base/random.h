@@ -8,7 +8,15 @@
 namespace distbelief {
 
 /// What a stream of random numbers is for. Streams of different purpose never overlap.
-enum class RandomUse : std::uint32_t { initialize = 1, shuffle = 2, dropout = 3, augment = 4, generate = 5, split = 6 };
+enum class RandomUse : std::uint32_t {
+  initialize = 1,
+  shuffle = 2,
+  dropout = 3,
+  augment = 4,
+  generate = 5,
+  split = 6,
+  fault = 7
+};
 
 /// Random numbers as a pure function of (seed, use, where): Philox 4x32 with ten rounds (Salmon et al., SC 2011). There
 /// is no state to save: whoever asks again for the same place gets the same number, on any thread and any machine.

@@ -186,13 +186,16 @@ void Program::run_backward_sum(const Step& step) {
   }
 }
 
-void Program::backward(const StepContext& step) {
+void Program::backward(const StepContext& step, GradientListener* listener, int lane) {
   for (std::size_t i = steps_.size(); i-- > 1;) {
     if (steps_[i].runs_backward) {
       if (!steps_[i].gradients_to_add.empty()) {
         run_backward_sum(steps_[i]);
       }
       steps_[i].kernel->backward(step);
+      if (listener != nullptr && steps_[i].trains) {
+        listener->final_from(lane, std::ranges::min(steps_[i].parameter_offsets));
+      }
     }
   }
 }

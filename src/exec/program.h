@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/gradient_listener.h"
 #include "exec/memory_plan.h"
 #include "graph/graph.h"
 #include "params/parameter_table.h"
@@ -36,8 +37,8 @@ class Program {
   void forward(const StepContext& step);
   /// Compares the prediction with the loaded rows' targets; for training, leaves the gradient for backward().
   LossSums evaluate_loss();
-  /// Writes sums over the rows into the gradients.
-  void backward(const StepContext& step);
+  /// Writes sums over the rows into the gradients. `listener`, unless null, hears how far they are final, as `lane`.
+  void backward(const StepContext& step, GradientListener* listener = nullptr, int lane = 0);
 
   /// rows × columns after forward(), until the next one.
   std::span<const float> prediction() const;

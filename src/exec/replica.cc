@@ -12,6 +12,7 @@ namespace distbelief {
 /// One thread's (or, in kernels mode, everybody's) programs, with the memory they share: only one of them runs at a
 /// time.
 struct Replica::Lane {
+  int number = 0;
   std::vector<std::unique_ptr<Program>> programs;
   Buffer arena;
   Buffer gradient;
@@ -25,6 +26,7 @@ Replica::Replica(const Graph& graph, const ParameterTable& table, ReplicaOptions
   const int lanes = options.mode == ThreadMode::lanes ? options.threads : 1;
   for (int i = 0; i < lanes; ++i) {
     lanes_.push_back(std::make_unique<Lane>());
+    lanes_.back()->number = i;
   }
 }
 
@@ -43,8 +45,8 @@ Program& Replica::program(Lane& lane, std::int64_t rows, Purpose purpose) {
       return *known;
     }
   }
-  if (purpose == Purpose::training && lane.gradient.bytes() == 0) {
-    lane.gradient = Buffer::zeroed(values_.bytes());
+  if (purpose == Purpose::training) {
+    allocate_gradient(lane);
   }
   lane.programs.push_back(std::make_unique<Program>(graph_, table_, rows, purpose));
   Program& made = *lane.programs.back();
@@ -86,14 +88,30 @@ void Replica::for_each_lane(std::int64_t rows, const Work& work) {
   }
 }
 
-LossSums Replica::compute_gradient(const Batch& batch) {
+std::vector<std::span<float>> Replica::gradient_memory(std::int64_t rows) {
+  std::vector<std::span<float>> memory;
+  const std::int64_t most = std::max<std::int64_t>(rows, 1);
+  for (std::size_t i = 0; i < lanes_.size() && static_cast<std::int64_t>(i) < most; ++i) {
+    memory.push_back(allocate_gradient(*lanes_[i]));
+  }
+  return memory;
+}
+
+std::span<float> Replica::allocate_gradient(Lane& lane) const {
+  if (lane.gradient.bytes() == 0) {
+    lane.gradient = Buffer::zeroed(values_.bytes());
+  }
+  return lane.gradient.as<float>();
+}
+
+LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listener) {
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     Program& compiled = program(lane, rows, Purpose::training);
     const StepContext step = context(batch, first, rows, true);
     compiled.load(batch, first);
     compiled.forward(step);
     lane.sums = compiled.evaluate_loss();
-    compiled.backward(step);
+    compiled.backward(step, listener, lane.number);
   });
   LossSums total;
   gradient_parts_.clear();

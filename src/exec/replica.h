@@ -33,9 +33,13 @@ class Replica {
   std::span<float> values() const { return values_.as<float>(); }
 
   /// Forward and backward over a batch. The gradient is then the sum of gradients(); divide by the rows of the result.
-  LossSums compute_gradient(const Batch& batch);
+  /// `listener`, unless null, hears of parts that are final before all of it is.
+  LossSums compute_gradient(const Batch& batch, GradientListener* listener = nullptr);
   /// One span over the flat space for each lane that had rows; averaged parameters: what each observed.
   std::span<const std::span<const float>> gradients() const { return gradient_parts_; }
+  /// The memory that gradients() will be of for a batch of so many rows; at least one lane's. The caller may change
+  /// what is final: the next compute_gradient() overwrites it.
+  std::vector<std::span<float>> gradient_memory(std::int64_t rows);
 
   /// Inference with loss. Leaves values and gradients alone.
   LossSums evaluate(const Batch& batch);
@@ -53,6 +57,7 @@ class Replica {
  private:
   struct Lane;
   StepContext context(const Batch& batch, std::int64_t first, std::int64_t rows, bool training) const;
+  std::span<float> allocate_gradient(Lane& lane) const;
   Program& program(Lane& lane, std::int64_t rows, Purpose purpose);
   /// Calls work(lane, first row, rows) on each lane that has rows, at the same time.
   template <typename Work>

@@ -11,8 +11,8 @@ enum class ThreadMode { kernels, lanes };
 
 std::string_view thread_mode_name(ThreadMode mode);
 
-/// The mode that bench/thread_modes.sh measured to be faster for networks of this kind. A function of its arguments alone,
-/// not of a measurement during the run: equal runs give equal bits.
+/// The mode that bench/thread_modes.sh measured to be faster for networks of this kind. A function of its arguments
+/// alone, not of a measurement during the run: equal runs give equal bits.
 ThreadMode faster_thread_mode(const Graph& graph, std::int64_t batch, int threads);
 
 }  // namespace distbelief

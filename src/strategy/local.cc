@@ -2,39 +2,33 @@
 
 #include <cmath>
 
-#include "base/check.h"
+#include "strategy/whole_model.h"
 
 namespace distbelief {
 
-void Local::join(Replica& replica) {
-  shard_.emplace(replica.table(), replica.table().everything(), rule_, replica.values());
-}
+Local::Local(Replica& replica, const UpdateRule& rule)
+    : replica_(replica), shard_(replica.table(), replica.table().everything(), rule, replica.values()) {}
 
-StepReport Local::step(Replica& replica, BatchStream& batches, const UpdateOptions& update) {
+StepReport Local::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
   if (batch == nullptr) {
-    return {.outcome = StepReport::Outcome::end_of_epoch, .sums = {}};
+    return {.outcome = StepReport::Outcome::end_of_epoch};
   }
-  const LossSums sums = replica.compute_gradient(*batch);
-  if (!std::isfinite(sums.loss)) {
-    batches.dropped(*batch);
-    return {.outcome = StepReport::Outcome::diverged, .sums = sums, .culprit = replica.find_nonfinite(*batch)};
+  StepReport report = {.sums = replica_.compute_gradient(*batch), .stop = request.stop};
+  if (!std::isfinite(report.sums.loss)) {
+    batches.dropped(batch->ids);
+    report.outcome = StepReport::Outcome::diverged;
+    report.culprit = replica_.find_nonfinite(*batch);
+  } else if (!apply_to_whole(shard_, batch->epoch, replica_.gradients(), report.sums.rows, request.update)) {
+    batches.dropped(batch->ids);
+    report.outcome = StepReport::Outcome::diverged;
+    report.culprit = "the gradient";
+  } else {
+    batches.applied(batch->ids);
   }
-  // An epoch is one lease; its batches are the pushes, in order.
-  const std::uint64_t lease = batch->epoch;
-  shard_->prune_leases(lease);
-  const PushId push{lease, shard_->next_seq(lease)};
-  const UpdateReport report =
-      shard_->apply(push, replica.gradients(), 1.0F / static_cast<float>(sums.rows), update, shard_->version());
-  if (report.result == ApplyResult::dropped) {
-    batches.dropped(*batch);
-    return {.outcome = StepReport::Outcome::diverged, .sums = sums, .culprit = "the gradient"};
-  }
-  check(report.result == ApplyResult::applied, "a local push is neither late nor early");
-  batches.applied(*batch);
-  return {.outcome = StepReport::Outcome::stepped, .sums = sums};
+  return report;
 }
 
-void Local::visit_state(StateVisitor& visitor) { shard_->visit_state(visitor); }
+void Local::visit_state(StateVisitor& visitor) { shard_.visit_state(visitor); }
 
 }  // namespace distbelief

@@ -7,15 +7,15 @@ namespace distbelief {
 /// One process, no exchange: every batch's gradient goes straight into the parameters. The yardstick for all others.
 class Local : public Strategy {
  public:
-  /// `rule` is borrowed and must outlive the strategy.
-  explicit Local(const UpdateRule& rule) : rule_(rule) {}
-  void join(Replica& replica) override;
-  [[nodiscard]] StepReport step(Replica& replica, BatchStream& batches, const UpdateOptions& update) override;
+  /// Both are borrowed.
+  Local(Replica& replica, const UpdateRule& rule);
+  [[nodiscard]] StepReport join() override { return {}; }
+  [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   void visit_state(StateVisitor& visitor) override;
 
  private:
-  const UpdateRule& rule_;
-  std::optional<ParameterShard> shard_;  ///< the whole model, in the replica's own memory
+  Replica& replica_;
+  ParameterShard shard_;  ///< the whole model, in the replica's own memory
 };
 
 }  // namespace distbelief

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <optional>
+#include <span>
+#include <string>
 
 #include "exec/replica.h"
 #include "params/parameter_shard.h"
@@ -12,12 +13,20 @@ namespace distbelief {
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
-  /// The next batch, valid until the next call; null at the end of an epoch.
+  /// The next batch, valid until the next call; null at the end of an epoch. In a group all members see equally many
+  /// batches an epoch; one may be empty.
   virtual const Batch* next() = 0;
-  /// The batch has entered the parameters, once.
-  virtual void applied(const Batch& batch) = 0;
-  /// A rule discarded the batch.
-  virtual void dropped(const Batch& batch) = 0;
+  /// Other members took these samples in the same step.
+  virtual void leased_by_others(std::span<const std::uint64_t> ids) = 0;
+  /// These samples have entered the parameters, once.
+  virtual void applied(std::span<const std::uint64_t> ids) = 0;
+  /// A rule discarded these samples.
+  virtual void dropped(std::span<const std::uint64_t> ids) = 0;
+};
+
+struct StepRequest {
+  UpdateOptions update;
+  bool stop = false;  ///< this process was asked to stop
 };
 
 /// What a step did.
@@ -26,20 +35,23 @@ struct StepReport {
     stepped,
     end_of_epoch,  ///< there was no batch; nothing happened
     diverged,      ///< the loss or gradient is not finite; parameters are untouched
+    group_lost,    ///< a member of the group died or does not answer; parameters are untouched
   } outcome = Outcome::stepped;
-  LossSums sums;
-  std::string culprit = {};  ///< diverged: the layer or parameter where it first appeared
+  LossSums sums = {};        ///< over the samples of all members
+  std::string culprit = {};  ///< diverged: the layer or parameter where it first appeared; group_lost: who, and why
+  bool stop = false;         ///< a member was asked to stop; all hear of it after the same step
 };
 
 /// A training algorithm: when a replica exchanges, with whom, and what. It never sees a layer, an MPI call or an
-/// optimizer formula, and nothing below it knows which strategy is running. One thread.
+/// optimizer formula, and nothing below it knows which strategy is running. Made for one replica. One thread.
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Brings the replica to the group's common starting point. Once, before the first step.
-  virtual void join(Replica& replica) = 0;
-  /// One step with the given update; on return the replica holds the parameters that the next step starts from.
-  [[nodiscard]] virtual StepReport step(Replica& replica, BatchStream& batches, const UpdateOptions& update) = 0;
+  /// Brings all replicas to the common starting point, which is what the first member holds: values and visit_state().
+  /// Once, before the first step. Only stepped or group_lost comes back.
+  [[nodiscard]] virtual StepReport join() = 0;
+  /// One step; on return the replica holds the parameters that the next step starts from.
+  [[nodiscard]] virtual StepReport step(BatchStream& batches, const StepRequest& request) = 0;
   /// Names all that must survive a restart, besides the replica's values: slots, clocks, ledgers.
   virtual void visit_state(StateVisitor& visitor) = 0;
 };

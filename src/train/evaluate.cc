@@ -4,12 +4,14 @@
 
 namespace distbelief {
 
-LossSums evaluate(Replica& replica, const Dataset& data, std::int64_t batch) {
+LossSums evaluate(Replica& replica, const Dataset& data, std::int64_t batch, int part, int parts) {
   const Sampler in_order(data.size(), 0, false);
-  Loader loader(data, in_order, {.batch = batch, .end_epoch = 1});
+  Loader loader(data, in_order, {.batch = batch * parts, .end_epoch = 1, .part = part, .parts = parts});
   LossSums sums;
   while (const Batch* rows = loader.next()) {
-    sums += replica.evaluate(*rows);
+    if (rows->size() > 0) {
+      sums += replica.evaluate(*rows);
+    }
   }
   return sums;
 }

@@ -5,8 +5,9 @@
 
 namespace distbelief {
 
-/// Loss and accuracy of the replica's present values over a whole data set, in inference mode.
-LossSums evaluate(Replica& replica, const Dataset& data, std::int64_t batch);
+/// Loss and accuracy of the replica's present values over a data set, or one of several equal shares of it, in
+/// inference mode.
+LossSums evaluate(Replica& replica, const Dataset& data, std::int64_t batch, int part = 0, int parts = 1);
 
 inline double mean_loss(const LossSums& sums) {
   return sums.rows == 0 ? 0 : sums.loss / static_cast<double>(sums.rows);

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "strategy/step_exchange.h"
 #include "tensor/vector_ops.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
@@ -87,6 +88,9 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
 }
 
 void Trainer::Run::write_checkpoint(std::optional<double> score) {
+  if (!team.leads()) {
+    return;
+  }
   if (!all_finite(replica->values().data(), table.size())) {
     observer.note("the parameters are not finite: no checkpoint is written, the one before stays");
     return;
@@ -114,6 +118,34 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
   distbelief::write_checkpoint(folder->checkpoints(), saved);
   prune_checkpoints(folder->checkpoints(), static_cast<std::size_t>(config.keep_checkpoints), 1);
   checkpointed_step = state.step;
+}
+
+std::string Trainer::Run::join_team() {
+  if (team.group == nullptr) {
+    return {};
+  }
+  std::string text, marks;
+  if (team.leads()) {
+    const std::map<std::string, std::vector<std::uint64_t>> place = {
+        {"place", {static_cast<std::uint64_t>(state.step), state.epoch, state.position}}};
+    text = state_text(state, place);
+    marks = ledger.save();
+  }
+  for (std::string* part : {&text, &marks}) {
+    if (const Outcome outcome = team.share(*part); !outcome.ok()) {
+      return lost_text(outcome);
+    }
+  }
+  if (!team.leads()) {
+    std::map<std::string, std::vector<std::uint64_t>> numbers;
+    parse_state(text, "the leader's message", state, numbers);
+    const std::vector<std::uint64_t>& place = numbers.at("place");
+    state.step = static_cast<std::int64_t>(place.at(0));
+    state.epoch = place.at(1);
+    state.position = place.at(2);
+    ledger.restore(marks, "the leader's message");
+  }
+  return strategy->join().culprit;
 }
 
 bool Trainer::Run::restore() {

@@ -68,8 +68,9 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["epochs"] = summary.epochs;
   root["steps"] = summary.steps;
   root["batch"] = config.batch;
+  root["batch_per_worker"] = summary.batch_per_worker;
   root["optimizer"] = config.optimizer;
-  root["workers"] = 1;
+  root["workers"] = summary.workers;
   root["servers"] = 0;
   root["threads"] = summary.threads;
   root["thread_mode"] = summary.thread_mode;
@@ -102,6 +103,8 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model = graph.name();
   summary.data = data.name;
   summary.parameters = table.parameter_count();
+  summary.workers = team.size();
+  summary.batch_per_worker = (config.batch + team.size() - 1) / team.size();
   summary.threads = static_cast<int>(config.threads);
   summary.thread_mode = config.thread_mode;
   summary.steps = state.step;
@@ -109,10 +112,13 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.last = state.last;
   summary.train_seconds = state.train_seconds;
   summary.samples = ledger.total();
-  summary.folder = folder->path();
+  summary.folder = config.out;
   summary.has_classes = data.train->spec().classes > 0;
   summary.model_step = state.step;
 
+  if (!team.leads()) {
+    return;
+  }
   const bool diverged = summary.status == "diverged";
   if (!diverged && checkpointed_step != state.step) {
     write_checkpoint(std::nullopt);

@@ -11,6 +11,7 @@
 #include "metrics/format.h"
 #include "metrics/machine.h"
 #include "plan/parameter_layout.h"
+#include "strategy/all_reduce.h"
 #include "strategy/local.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
@@ -78,8 +79,9 @@ std::string counted(std::size_t count, const char* what) {
 
 }  // namespace
 
-Trainer::Run::Run(RunConfig given, RunObserver& watcher, RunData opened, ModelCard described)
+Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described)
     : config(std::move(given)),
+      team(members),
       observer(watcher),
       data(std::move(opened)),
       card(std::move(described)),
@@ -99,40 +101,54 @@ Trainer::Run::Run(RunConfig given, RunObserver& watcher, RunData opened, ModelCa
   ReplicaOptions options;
   options.seed = config.seed;
   options.threads = config.threads == 0 ? usable_cores() : static_cast<int>(config.threads);
-  options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, config.batch, options.threads)
+  const std::int64_t share = (config.batch + team.size() - 1) / team.size();
+  options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, share, options.threads)
                  : config.thread_mode == "lanes" ? ThreadMode::lanes
                                                  : ThreadMode::kernels;
   config.threads = options.threads;
   config.thread_mode = thread_mode_name(options.mode);
   replica = std::make_unique<Replica>(graph, table, options);
   table.initialize(config.seed, replica->values());
-  strategy = std::make_unique<Local>(*rule);
+  if (team.group == nullptr) {
+    strategy = std::make_unique<Local>(*replica, *rule);
+  } else {
+    strategy = std::make_unique<AllReduce>(*replica, *rule, *team.group,
+                                           AllReduce::Options{.most_rows = share, .patience = team.patience});
+  }
 }
 
-Trainer::Trainer(RunConfig config, RunObserver& observer) : Trainer(std::move(config), observer, nullptr) {}
+Trainer::Trainer(RunConfig config, RunObserver& observer) : Trainer(std::move(config), observer, Beginning{}) {}
 
 Trainer Trainer::resume(const std::filesystem::path& folder, RunConfig config, RunObserver& observer) {
-  return Trainer(std::move(config), observer, &folder);
+  return Trainer(std::move(config), observer, Beginning{.team = {}, .folder = folder, .resumes = true});
 }
 
-Trainer::Trainer(RunConfig config, RunObserver& observer, const std::filesystem::path* resume_from) {
+Trainer Trainer::in_team(const Team& team, const std::filesystem::path& folder, bool resumes, RunConfig config,
+                         RunObserver& observer) {
+  return Trainer(std::move(config), observer, Beginning{.team = team, .folder = folder, .resumes = resumes});
+}
+
+Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& beginning) {
   check_config(config);
   RunData data = open_run_data(config);
   ModelCard card = describe_model(config, data);
-  run_ = std::make_unique<Run>(std::move(config), observer, std::move(data), std::move(card));
+  run_ = std::make_unique<Run>(std::move(config), beginning.team, observer, std::move(data), std::move(card));
   Run& run = *run_;
 
-  run.strategy->join(*run.replica);
+  if (!run.team.leads()) {
+    run.config.out = beginning.folder->string();
+    return;
+  }
   bool restored = false;
-  if (resume_from != nullptr) {
-    run.folder = RunFolder::open(*resume_from);
-    restored = run.restore();
+  if (beginning.folder) {
+    run.folder = RunFolder::open(*beginning.folder);
+    restored = beginning.resumes && run.restore();
   }
   std::optional<InitReport> initialised;
   if (!run.config.init.empty() && !restored) {
     initialised = init_from(run.config.init, run.table, run.replica->values());
   }
-  if (resume_from == nullptr) {
+  if (!run.folder) {
     run.folder = RunFolder::create(run.config, run.data.name);
   }
   run.config.out = run.folder->path().string();
@@ -161,11 +177,27 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const std::filesystem:
       lines.push_back("          anew " + name);
     }
   }
-  if (resume_from != nullptr) {
+  if (run.team.size() > 1) {
+    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), each {} of a batch", run.team.size(),
+                                                run.config.algorithm, run.config.batch / run.team.size()));
+  }
+  if (beginning.resumes) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
                              : "resume  from the start: there is no checkpoint yet");
   }
   observer.started(lines);
+}
+
+std::filesystem::path prepare_run(RunConfig config) {
+  check_config(config);
+  const RunData data = open_run_data(config);
+  const Graph graph = graph_of(describe_model(config, data));
+  const SampleSpec& spec = data.train->spec();
+  graph.loss().check_fit(graph.node(graph.output()).output.shape, spec.classes, spec.targets);
+  const RunFolder folder = RunFolder::create(config, data.name);
+  config.out = folder.path().string();
+  write_file_atomically(folder.config(), config_text(config));
+  return folder.path();
 }
 
 Trainer::~Trainer() = default;

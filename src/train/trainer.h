@@ -10,6 +10,7 @@
 #include "metrics/counters.h"
 #include "metrics/progress.h"
 #include "train/run_config.h"
+#include "train/team.h"
 
 namespace distbelief {
 
@@ -26,10 +27,12 @@ struct EpochReport {
 
 /// What a run came to: the content of summary.json.
 struct RunSummary {
-  std::string status;  ///< finished, stopped early, interrupted or diverged
+  std::string status;  ///< finished, stopped early, interrupted, diverged or lost
   std::string model, data;
   std::int64_t parameters = 0;
-  int threads = 0;
+  int workers = 1;
+  std::int64_t batch_per_worker = 0;
+  int threads = 0;  ///< of each worker
   std::string thread_mode;
   std::int64_t steps = 0;
   std::int64_t epochs = 0;      ///< completed
@@ -39,7 +42,7 @@ struct RunSummary {
   double samples_per_second = 0;
   double loader_wait_seconds = 0;
   SampleAudit samples;
-  std::string problem;  ///< diverged: at which step and in which layer
+  std::string problem;  ///< diverged: at which step and in which layer; lost: which process and why
   std::filesystem::path folder;
   bool has_classes = true;
 };
@@ -56,7 +59,8 @@ class RunObserver {
 };
 
 /// Trains as the configuration says and writes the run's folder. The one place that wires data, model, replica,
-/// strategy, checkpoints and metrics together. One thread.
+/// strategy, checkpoints and metrics together. In a team every member has one, with the same configuration; only the
+/// leader's touches the folder. One thread.
 class Trainer {
  public:
   /// A new run. Opens data and model and checks all of it; only then makes the folder. Throws InputError.
@@ -64,6 +68,9 @@ class Trainer {
   /// Goes on with the run in `folder` from its newest sound checkpoint, bit for bit. `config` is what the folder's
   /// run.yaml says, with what the user changed. Throws InputError or FileError.
   static Trainer resume(const std::filesystem::path& folder, RunConfig config, RunObserver& observer);
+  /// A member's part of a run of a team in a folder that prepare_run() made, or, when `resumes`, that holds a run.
+  static Trainer in_team(const Team& team, const std::filesystem::path& folder, bool resumes, RunConfig config,
+                         RunObserver& observer);
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
@@ -74,9 +81,18 @@ class Trainer {
 
  private:
   struct Run;
-  Trainer(RunConfig config, RunObserver& observer, const std::filesystem::path* resume_from);
+  struct Beginning {
+    Team team;
+    std::optional<std::filesystem::path> folder;  ///< one that is there already
+    bool resumes = false;
+  };
+  Trainer(RunConfig config, RunObserver& observer, const Beginning& beginning);
   std::unique_ptr<Run> run_;
 };
+
+/// Checks a configuration as a new run would, opening data and model, and makes the run's folder with its run.yaml: for
+/// a job whose processes will train in it. Throws InputError; then there is no folder.
+std::filesystem::path prepare_run(RunConfig config);
 
 /// The resolved configuration of the run in this folder.
 RunConfig config_of_run(const std::filesystem::path& folder);

@@ -37,6 +37,7 @@ struct TrainingState {
 /// The parts of one run, in the order in which they are built.
 struct Trainer::Run {
   RunConfig config;
+  Team team;
   RunObserver& observer;
   RunData data;
   ModelCard card;
@@ -49,21 +50,23 @@ struct Trainer::Run {
   std::unique_ptr<Strategy> strategy;
   SampleLedger ledger;
   TrainingState state;
-  std::optional<RunFolder> folder;
+  std::optional<RunFolder> folder;  ///< these three: the leader's
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
   std::int64_t checkpointed_step = -1;
 
-  Run(RunConfig given, RunObserver& watcher, RunData opened, ModelCard described);
+  Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
 
   /// Restores all of it from the newest sound checkpoint; false when there is none yet.
   bool restore();
   void write_checkpoint(std::optional<double> score);
+  /// Brings all members to where the leader stands. Empty, or who was lost.
+  std::string join_team();
 
   RunSummary train(const std::function<bool()>& stop_requested);
   void log_steps(double seconds);
-  /// Evaluates, reports, keeps the best. True when training should stop here.
-  bool end_epoch(double epoch_seconds);
+  /// Evaluates, reports, keeps the best. `enough`: training should stop here.
+  Outcome end_epoch(double epoch_seconds, bool& enough);
   void log(const std::vector<std::pair<std::string, double>>& values);
   double epochs_done() const;
 

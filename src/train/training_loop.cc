@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "strategy/step_exchange.h"
 #include "train/evaluate.h"
 #include "train/trainer_run.h"
 
@@ -21,8 +22,9 @@ class AuditedBatches : public BatchStream {
     }
     return batch;
   }
-  void applied(const Batch& batch) override { ledger_.applied(batch.ids); }
-  void dropped(const Batch& batch) override { ledger_.dropped(batch.ids); }
+  void leased_by_others(std::span<const std::uint64_t> ids) override { ledger_.leased(ids); }
+  void applied(std::span<const std::uint64_t> ids) override { ledger_.applied(ids); }
+  void dropped(std::span<const std::uint64_t> ids) override { ledger_.dropped(ids); }
 
  private:
   Loader& loader_;
@@ -41,6 +43,9 @@ double Trainer::Run::epochs_done() const {
 }
 
 void Trainer::Run::log(const std::vector<std::pair<std::string, double>>& values) {
+  if (!team.leads()) {
+    return;
+  }
   metrics->append({.step = state.step, .epoch = epochs_done(), .time = state.train_seconds, .values = values});
   state.metrics_rows = metrics->rows();
   events->scalars(state.step, wall_clock(), values);
@@ -61,7 +66,7 @@ void Trainer::Run::log_steps(double seconds) {
   state.logged_sums = {};
 }
 
-bool Trainer::Run::end_epoch(double epoch_seconds) {
+Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   const bool classes = data.train->spec().classes > 0;
   EpochReport report;
   report.epoch = static_cast<std::int64_t>(state.epoch) + 1;
@@ -69,9 +74,13 @@ bool Trainer::Run::end_epoch(double epoch_seconds) {
   report.train_accuracy = accuracy(state.epoch_sums);
   report.samples_per_second = epoch_seconds > 0 ? static_cast<double>(state.epoch_sums.rows) / epoch_seconds : 0;
   std::vector<std::pair<std::string, double>> values = {{"epoch_train_loss", report.train_loss}};
+  Outcome outcome;
   const auto measure = [&](const Dataset& part, const std::string& name, std::optional<double>& loss,
                            std::optional<double>& right) {
-    const LossSums sums = evaluate(*replica, part, config.batch);
+    LossSums sums = evaluate(*replica, part, config.batch, team.position(), team.size());
+    if (outcome.ok()) {
+      outcome = team.sum(sums);
+    }
     loss = mean_loss(sums);
     values.emplace_back(name + "_loss", *loss);
     if (classes) {
@@ -86,6 +95,9 @@ bool Trainer::Run::end_epoch(double epoch_seconds) {
   }
   if (data.test != nullptr) {
     measure(*data.test, "test", report.test_loss, report.test_accuracy);
+  }
+  if (!outcome.ok()) {
+    return outcome;
   }
   ledger.close_epoch();
   state.epoch += 1;
@@ -107,13 +119,27 @@ bool Trainer::Run::end_epoch(double epoch_seconds) {
     write_checkpoint(report.best ? score : std::nullopt);  // one that is only as good does not push the best out
   }
   observer.epoch_ended(report);
-  return config.early_stop > 0 && state.epochs_since_best >= config.early_stop;
+  enough = config.early_stop > 0 && state.epochs_since_best >= config.early_stop;
+  return {};
 }
 
 RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
+  RunSummary summary;
+  summary.status = "finished";
+  const auto lost = [&](const std::string& who) {
+    summary.status = "lost";
+    summary.problem = fmt::format("{} in step {} (epoch {})", who, state.step + 1, state.epoch + 1);
+  };
+  if (const std::string who = join_team(); !who.empty()) {
+    lost(who);
+    write_results(summary);
+    return summary;
+  }
   const Sampler sampler(data.train->size(), config.seed, true);
   LoaderOptions options;
   options.batch = config.batch;
+  options.part = team.position();
+  options.parts = team.size();
   options.epoch = state.epoch;
   options.position = state.position;
   options.end_epoch = static_cast<std::uint64_t>(config.epochs);
@@ -124,8 +150,6 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   AuditedBatches batches(loader, ledger);
   const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
 
-  RunSummary summary;
-  summary.status = "finished";
   const double seconds_before = state.train_seconds;
   const std::int64_t rows_before = static_cast<std::int64_t>(ledger.total().applied);
   auto mark = Clock::now();  // training time runs from here; evaluation and checkpoints are not counted
@@ -133,8 +157,9 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     state.train_seconds += seconds_since(mark);
     mark = Clock::now();
   };
+  StepReport report = {.stop = team.size() == 1 && stop_requested()};
   while (state.epoch < options.end_epoch) {
-    if (stop_requested()) {
+    if (report.stop) {
       summary.status = "interrupted";
       break;
     }
@@ -143,16 +168,24 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
                                .clip_norm = static_cast<float>(config.clip_norm),
                                .clip_value = static_cast<float>(config.clip_value),
                                .drop_nonfinite = config.clip_norm > 0};
-    const StepReport report = strategy->step(*replica, batches, update);
+    report = strategy->step(batches, {.update = update, .stop = stop_requested()});
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
       pause_clock();
-      const bool enough = end_epoch(state.train_seconds - state.epoch_began);
+      bool enough = false;
+      if (const Outcome outcome = end_epoch(state.train_seconds - state.epoch_began, enough); !outcome.ok()) {
+        lost(lost_text(outcome));
+        break;
+      }
       mark = Clock::now();
       if (enough) {
         summary.status = "stopped early";
         break;
       }
       continue;
+    }
+    if (report.outcome == StepReport::Outcome::group_lost) {
+      lost(report.culprit);
+      break;
     }
     if (report.outcome == StepReport::Outcome::diverged) {
       summary.status = "diverged";

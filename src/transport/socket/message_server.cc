@@ -12,7 +12,8 @@
 
 #include "transport/socket/endpoint.h"
 #include "transport/socket/message_link.h"
-#include "transport/socket/stream.h"
+#include "transport/socket/socket_listener.h"
+#include "transport/socket/tls_stream.h"
 
 namespace distbelief {
 namespace {
@@ -28,6 +29,7 @@ class MessageServer::Loop {
   Loop(const Address& address, Handler& handler, const Options& options)
       : limits_(options.limits),
         handler_(handler),
+        streams_(options.tls),
         listener_(address),
         listening_(io_, listener_.fd()),
         accept_pause_(io_),
@@ -131,7 +133,7 @@ class MessageServer::Loop {
 
   void accept_some() {
     for (int i = 0; i < kAcceptsInARow && !stopping_; ++i) {
-      ListeningSocket::Accepted accepted = listener_.accept();
+      SocketListener::Accepted accepted = listener_.accept();
       if (accepted.error == EAGAIN || accepted.error == EWOULDBLOCK) {
         break;
       }
@@ -164,8 +166,8 @@ class MessageServer::Loop {
     Connection& connection = *connections_.emplace(id, std::make_unique<Connection>(*this, id)).first->second;
     connection.peer = peer_text(fd.get());
     try {
-      connection.link = std::make_shared<MessageLink>(io_, make_plain_stream(std::move(fd)), connection,
-                                                      limits_.longest_before_trust, limits_.most_queued);
+      connection.link = std::make_shared<MessageLink>(io_, streams_.make(std::move(fd), StreamMaker::Role::accepts),
+                                                      connection, limits_.longest_before_trust, limits_.most_queued);
     } catch (const std::system_error&) {  // the system has no memory to watch one more
       connections_.erase(id);
       return;
@@ -196,7 +198,8 @@ class MessageServer::Loop {
 
   const Limits limits_;
   Handler& handler_;
-  ListeningSocket listener_;
+  const StreamMaker streams_;
+  SocketListener listener_;
   std::uint64_t next_id_ = 1;  // this and all below but thread_ on the thread only
   bool stopping_ = false;
   std::map<ConnectionId, std::unique_ptr<Connection>> connections_;  // in the order of their opening

@@ -1,0 +1,108 @@
+#include "strategy/step_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+/// Places in a member's slot; the samples' ids follow.
+enum Place : std::size_t { kLoss, kCorrect, kRows, kContributions, kStop, kIds, kFirstId };
+
+constexpr std::size_t kCulpritBytes = 256;
+
+/// Sends on the first member, overwrites on the others.
+class SharingVisitor : public StateVisitor {
+ public:
+  SharingVisitor(Group& group, Clock::time_point deadline) : group_(group), deadline_(deadline) {}
+  void floats(std::string_view /*name*/, std::span<float> values) override { share(std::as_writable_bytes(values)); }
+  void number(std::string_view /*name*/, std::uint64_t& value) override {
+    share(std::as_writable_bytes(std::span(&value, 1)));
+  }
+  void numbers(std::string_view /*name*/, std::vector<std::uint64_t>& values) override {
+    std::uint64_t count = values.size();
+    share(std::as_writable_bytes(std::span(&count, 1)));
+    values.resize(count);
+    share(std::as_writable_bytes(std::span(values)));
+  }
+  const Outcome& outcome() const { return outcome_; }
+
+ private:
+  void share(std::span<std::byte> bytes) {
+    if (outcome_.ok()) {
+      outcome_ = group_.broadcast(bytes, 0, deadline_);
+    }
+  }
+
+  Group& group_;
+  const Clock::time_point deadline_;
+  Outcome outcome_;
+};
+
+}  // namespace
+
+StepExchange::StepExchange(Group& group, std::int64_t most_rows)
+    : group_(group), slot_(kFirstId + static_cast<std::size_t>(most_rows)) {
+  numbers_.resize(slot_ * static_cast<std::size_t>(group.size()));
+}
+
+Outcome StepExchange::tell(const LossSums& sums, std::int64_t contributions, std::span<const std::uint64_t> ids,
+                           bool stop, Clock::time_point deadline, Told& told) {
+  check(kFirstId + ids.size() <= slot_, "a member takes at most its share of a batch");
+  std::uint64_t* own = numbers_.data() + slot_ * static_cast<std::size_t>(group_.position());
+  own[kLoss] = std::bit_cast<std::uint64_t>(sums.loss);
+  own[kCorrect] = static_cast<std::uint64_t>(sums.correct);
+  own[kRows] = static_cast<std::uint64_t>(sums.rows);
+  own[kContributions] = static_cast<std::uint64_t>(contributions);
+  own[kStop] = stop ? 1 : 0;
+  own[kIds] = ids.size();
+  std::ranges::copy(ids, own + kFirstId);
+  if (Outcome outcome = group_.all_gather(numbers_, deadline); !outcome.ok()) {
+    return outcome;
+  }
+  told = {};
+  for (int position = 0; position < group_.size(); ++position) {
+    const std::uint64_t* slot = numbers_.data() + slot_ * static_cast<std::size_t>(position);
+    told.sums += {std::bit_cast<double>(slot[kLoss]), static_cast<std::int64_t>(slot[kCorrect]),
+                  static_cast<std::int64_t>(slot[kRows])};
+    told.contributions += static_cast<std::int64_t>(slot[kContributions]);
+    told.stop = told.stop || slot[kStop] != 0;
+    if (position != group_.position()) {
+      const auto count = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(slot[kIds], slot_ - kFirstId));
+      told.others.insert(told.others.end(), slot + kFirstId, slot + kFirstId + count);
+    }
+  }
+  return {};
+}
+
+Outcome StepExchange::tell_culprit(std::string& culprit, Clock::time_point deadline) {
+  constexpr std::size_t kNumbers = kCulpritBytes / sizeof(std::uint64_t);
+  std::vector<std::uint64_t> texts(kNumbers * static_cast<std::size_t>(group_.size()));
+  const auto text_of = [&](int position) {
+    return reinterpret_cast<char*>(texts.data() + kNumbers * static_cast<std::size_t>(position));
+  };
+  std::memcpy(text_of(group_.position()), culprit.data(), std::min(culprit.size(), kCulpritBytes - 1));
+  if (Outcome outcome = group_.all_gather(texts, deadline); !outcome.ok()) {
+    return outcome;
+  }
+  culprit.clear();
+  for (int position = 0; position < group_.size() && culprit.empty(); ++position) {
+    culprit.assign(text_of(position), strnlen(text_of(position), kCulpritBytes));
+  }
+  return {};
+}
+
+std::string lost_text(const Outcome& outcome) { return fmt::format("rank {} {}", outcome.peer.value, outcome.reason); }
+
+Outcome share_state(Group& group, Strategy& strategy, Clock::time_point deadline) {
+  SharingVisitor visitor(group, deadline);
+  strategy.visit_state(visitor);
+  return visitor.outcome();
+}
+
+}  // namespace distbelief

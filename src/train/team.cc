@@ -1,0 +1,32 @@
+#include "train/team.h"
+
+#include <array>
+
+namespace distbelief {
+
+Outcome Team::sum(LossSums& sums) const {
+  if (group == nullptr) {
+    return {};
+  }
+  // Counts are exact in a double up to 2^53 samples.
+  std::array<double, 3> numbers = {sums.loss, static_cast<double>(sums.correct), static_cast<double>(sums.rows)};
+  Outcome outcome = group->all_reduce(numbers, Clock::now() + patience);
+  sums = {numbers[0], static_cast<std::int64_t>(numbers[1]), static_cast<std::int64_t>(numbers[2])};
+  return outcome;
+}
+
+Outcome Team::share(std::string& text) const {
+  if (group == nullptr) {
+    return {};
+  }
+  const Clock::time_point deadline = Clock::now() + patience;
+  std::uint64_t size = text.size();
+  Outcome outcome = group->broadcast(std::as_writable_bytes(std::span(&size, 1)), 0, deadline);
+  if (outcome.ok()) {
+    text.resize(size);
+    outcome = group->broadcast(std::as_writable_bytes(std::span(text)), 0, deadline);
+  }
+  return outcome;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "comm/group.h"
+#include "graph/loss.h"
+
+namespace distbelief {
+
+/// The processes that train one model together, as one of them sees them. The first of them leads: it writes the run's
+/// folder.
+struct Team {
+  Group* group = nullptr;                               ///< all members, in order; borrowed. Null: alone
+  Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
+
+  int position() const { return group == nullptr ? 0 : group->position(); }
+  int size() const { return group == nullptr ? 1 : group->size(); }
+  bool leads() const { return position() == 0; }
+
+  /// Adds up everybody's sums, in order of position.
+  Outcome sum(LossSums& sums) const;
+  /// Everybody gets the leader's text.
+  Outcome share(std::string& text) const;
+};
+
+}  // namespace distbelief
