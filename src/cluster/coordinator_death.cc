@@ -1,22 +1,15 @@
 // How the coordinator finds out that a member is dead or stands still, and what it does about it.
 #include <fmt/format.h>
 
-#include <csignal>
-#include <cstring>
-
 #include "cluster/coordinator_state.h"
+#include "cluster/process_end.h"
 #include "cluster/stall.h"
 
 namespace distbelief {
 namespace {
 
 std::string exit_text(const control::ExitSeen& exit) {
-  if (exit.signal() == 0) {
-    return fmt::format("exited with code {}", exit.exit_code());
-  }
-  const char* name = ::sigabbrev_np(exit.signal());
-  return name == nullptr ? fmt::format("was killed by signal {}", exit.signal())
-                         : fmt::format("was killed by signal {} (SIG{})", exit.signal(), name);
+  return describe(ProcessEnd{.exit_code = exit.exit_code(), .signal = exit.signal()});
 }
 
 /// ", last seen at step 120 in all-reduce 17".

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -92,6 +93,9 @@ class TestRelay {
       ::close(near);
       return;
     }
+    const int on = 1;
+    ::setsockopt(near, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(far, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     peer_of_[near] = far;
     peer_of_[far] = near;
     ++accepted_;

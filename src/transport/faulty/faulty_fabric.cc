@@ -25,7 +25,9 @@ FaultyFabric::FaultyFabric(std::unique_ptr<Fabric> fabric, std::uint64_t seed)
 
 FaultyFabric::~FaultyFabric() {
   for (const auto& [transfer, open] : open_) {
-    fabric_->cancel(open->inner);
+    if (open->released) {
+      fabric_->cancel(open->inner);
+    }
   }
 }
 
@@ -99,10 +101,11 @@ void FaultyFabric::post(Transfer& transfer) {
 
 /// Posts what may go out now. A receive always may: its message comes when the sender's side lets it.
 void FaultyFabric::release(Transfer& transfer, Open& open) {
-  if (open.inner.state != Transfer::State::idle || open.dropped) {
+  if (open.released || open.dropped) {
     return;
   }
   if (!transfer.sends) {
+    open.released = true;
     fabric_->receive(open.inner, transfer.peer, transfer.tag, {transfer.data, transfer.bytes});
     return;
   }
@@ -113,6 +116,7 @@ void FaultyFabric::release(Transfer& transfer, Open& open) {
     lost = lost_[index(transfer.peer)];
   }
   if (lost || (now >= open.not_before && !is_cut(transfer.peer, now))) {
+    open.released = true;
     fabric_->send(open.inner, transfer.peer, transfer.tag, {transfer.data, transfer.bytes});
   }
 }
@@ -151,8 +155,7 @@ bool FaultyFabric::finished(Transfer& transfer, Open& open) {
     return true;
   }
   // A message that came through a cut has come, but nobody knows yet.
-  return open.inner.state != Transfer::State::idle && fabric_->progress(open.inner) &&
-         !is_cut(transfer.peer, Clock::now());
+  return open.released && fabric_->progress(open.inner) && !is_cut(transfer.peer, Clock::now());
 }
 
 bool FaultyFabric::progress(Transfer& transfer) {
@@ -171,9 +174,8 @@ Outcome FaultyFabric::wait(Transfer& transfer, Clock::time_point deadline) {
     if (finished(transfer, open)) {
       return conclude(transfer);
     }
-    const bool all_released = std::ranges::all_of(open_, [](const auto& entry) {
-      return entry.second->dropped || entry.second->inner.state != Transfer::State::idle;
-    });
+    const bool all_released =
+        std::ranges::all_of(open_, [](const auto& entry) { return entry.second->dropped || entry.second->released; });
     if (all_released && !has_faults()) {
       Outcome outcome = fabric_->wait(open.inner, deadline);
       open_.erase(found);
@@ -201,7 +203,9 @@ Outcome FaultyFabric::conclude(Transfer& transfer) {
 
 void FaultyFabric::cancel(Transfer& transfer) {
   if (const auto found = open_.find(&transfer); found != open_.end()) {
-    fabric_->cancel(found->second->inner);
+    if (found->second->released) {
+      fabric_->cancel(found->second->inner);
+    }
     open_.erase(found);
   }
   transfer.state = Transfer::State::idle;

@@ -70,6 +70,7 @@ class FaultyFabric : public Fabric {
   /// What the caller posted, and what was posted for it.
   struct Open {
     Transfer inner;
+    bool released = false;              // posted to the fabric, whose own the inner transfer then is
     Clock::time_point not_before = {};  // when it may go out
     bool dropped = false;
   };

@@ -14,6 +14,7 @@
 #include "transport/socket/endpoint.h"
 #include "transport/socket/message_link.h"
 #include "transport/socket/stream.h"
+#include "transport/socket/tls_stream.h"
 
 namespace distbelief {
 namespace {
@@ -131,11 +132,12 @@ class MessageClient::Loop final : public MessageLink::Owner {
 
 MessageClient::Connected MessageClient::connect(const Address& address, Clock::time_point deadline,
                                                 const Options& options) {
+  const StreamMaker streams(options.tls);
   OpenedConnection opened = open_connection(address, deadline);
   if (!opened.fd) {
     return {nullptr, fmt::format("{}: {}", address.text(), opened.reason)};
   }
-  std::unique_ptr<Stream> stream = make_plain_stream(std::move(opened.fd));
+  std::unique_ptr<Stream> stream = streams.make(std::move(opened.fd), StreamMaker::Role::dials);
   for (;;) {
     const Moved moved = stream->handshake();
     if (moved.state == Moved::State::moved) {

@@ -29,7 +29,8 @@ class MessageClient {
     std::string reason = {};  ///< for people, when there is no client: "tcp:node7:4000: Connection refused"
   };
 
-  /// Waits until the connection stands (with TLS: until both ends have proven themselves), at most until the deadline.
+  /// Waits until the connection stands, at most until the deadline. With TLS the server has then proven itself; whether
+  /// it accepts this process's certificate shows with the first receive(), as TLS 1.3 has it.
   /// That nobody listens is a value; only files of `tls` that cannot be used throw, an InputError that names the file.
   /// A unix address whose server's queue is full is tried until the deadline; all other failures are told at once.
   static Connected connect(const Address& address, Clock::time_point deadline, const Options& options);

@@ -13,7 +13,7 @@
 #include "transport/socket/endpoint.h"
 #include "transport/socket/message_link.h"
 #include "transport/socket/socket_listener.h"
-#include "transport/socket/stream.h"
+#include "transport/socket/tls_stream.h"
 
 namespace distbelief {
 namespace {
@@ -29,6 +29,7 @@ class MessageServer::Loop {
   Loop(const Address& address, Handler& handler, const Options& options)
       : limits_(options.limits),
         handler_(handler),
+        streams_(options.tls),
         listener_(address),
         listening_(io_, listener_.fd()),
         accept_pause_(io_),
@@ -165,8 +166,8 @@ class MessageServer::Loop {
     Connection& connection = *connections_.emplace(id, std::make_unique<Connection>(*this, id)).first->second;
     connection.peer = peer_text(fd.get());
     try {
-      connection.link = std::make_shared<MessageLink>(io_, make_plain_stream(std::move(fd)), connection,
-                                                      limits_.longest_before_trust, limits_.most_queued);
+      connection.link = std::make_shared<MessageLink>(io_, streams_.make(std::move(fd), StreamMaker::Role::accepts),
+                                                      connection, limits_.longest_before_trust, limits_.most_queued);
     } catch (const std::system_error&) {  // the system has no memory to watch one more
       connections_.erase(id);
       return;
@@ -197,6 +198,7 @@ class MessageServer::Loop {
 
   const Limits limits_;
   Handler& handler_;
+  const StreamMaker streams_;
   SocketListener listener_;
   std::uint64_t next_id_ = 1;  // this and all below but thread_ on the thread only
   bool stopping_ = false;

@@ -68,6 +68,10 @@ class Recorder : public MessageServer::Handler {
     return changed.wait_until(lock, soon(), [this, before = ticks] { return ticks > before; });
   }
 
+  std::vector<ConnectionId> open_now() { return copy_of(open); }
+  std::vector<Message> messages_so_far() { return copy_of(messages); }
+  std::vector<std::string> reasons_so_far() { return copy_of(reasons); }
+
   std::function<void(ConnectionId, const Message&)> answer;  // on the server's thread; set before anyone connects
   std::mutex mutex;
   std::condition_variable changed;
@@ -78,6 +82,11 @@ class Recorder : public MessageServer::Handler {
   int ticks = 0;
 
  private:
+  template <typename T>
+  T copy_of(const T& guarded) {
+    const std::scoped_lock lock(mutex);
+    return guarded;
+  }
   void change(const std::function<void()>& what) {
     const std::scoped_lock lock(mutex);
     what();
@@ -192,8 +201,8 @@ TEST_P(MessageServerTest, WhatWasSentBeforeTheClientEndedArrives) {
   MessageServer server(where(), handler);
   EXPECT_TRUE(connected(server.address())->send({7, "farewell"}));
   ASSERT_TRUE(handler.eventually([&] { return handler.reasons.size() == 1; }));
-  EXPECT_THAT(handler.messages, testing::ElementsAre(Message{7, "farewell"}));
-  EXPECT_EQ(handler.reasons[0], "closed the connection");
+  EXPECT_THAT(handler.messages_so_far(), testing::ElementsAre(Message{7, "farewell"}));
+  EXPECT_EQ(handler.reasons_so_far()[0], "closed the connection");
 }
 
 TEST_P(MessageServerTest, ARefusalArrivesBeforeTheEnd) {
@@ -213,7 +222,7 @@ TEST_P(MessageServerTest, ARefusalArrivesBeforeTheEnd) {
   EXPECT_EQ(end.kind, Received::Kind::closed);
   EXPECT_EQ(end.reason, "closed the connection");
   ASSERT_TRUE(handler.eventually([&] { return handler.reasons.size() == 1; }));
-  EXPECT_EQ(handler.reasons[0], "had a wrong token");
+  EXPECT_EQ(handler.reasons_so_far()[0], "had a wrong token");
 }
 
 TEST_P(MessageServerTest, WhatTheServerSentBeforeItEndedArrives) {
@@ -222,7 +231,7 @@ TEST_P(MessageServerTest, WhatTheServerSentBeforeItEndedArrives) {
     MessageServer server(where(), handler);
     client = connected(server.address());
     ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 1; }));
-    server.send(handler.open[0], {4, "the job is done"});
+    server.send(handler.open_now()[0], {4, "the job is done"});
   }
   EXPECT_EQ(client->receive(soon()).message.body, "the job is done");
   EXPECT_EQ(client->receive(soon()).kind, Received::Kind::closed);
@@ -244,9 +253,10 @@ TEST_P(MessageServerTest, GarbageClosesItsConnectionAndNoOther) {
   EXPECT_TRUE(unlucky.send(damaged));
   EXPECT_TRUE(unlucky.sees_the_end());
   ASSERT_TRUE(handler.eventually([&] { return handler.reasons.size() == 3; }));
-  EXPECT_THAT(handler.reasons, testing::ElementsAre(StartsWith("does not speak this protocol"),
-                                                    "sent a frame of 100000 bytes, of which at most 65536 are allowed",
-                                                    "sent a message with a wrong checksum"));
+  EXPECT_THAT(handler.reasons_so_far(),
+              testing::ElementsAre(StartsWith("does not speak this protocol"),
+                                   "sent a frame of 100000 bytes, of which at most 65536 are allowed",
+                                   "sent a message with a wrong checksum"));
   ASSERT_TRUE(client->send({1, "still here"}));
   EXPECT_TRUE(handler.eventually([&] { return handler.messages.size() == 1; }));
 }
@@ -279,23 +289,23 @@ TEST_P(MessageServerTest, WhoIsNotTrustedInTimeIsClosed) {
   const auto silent = connected(server.address());
   EXPECT_EQ(silent->receive(soon()).kind, Received::Kind::closed);
   ASSERT_TRUE(handler.eventually([&] { return !handler.reasons.empty(); }));
-  EXPECT_EQ(handler.reasons[0], "did not say who it is in time");
+  EXPECT_EQ(handler.reasons_so_far()[0], "did not say who it is in time");
 }
 
 TEST_P(MessageServerTest, WhoDoesNotReadIsClosedAndHindersNobody) {
   MessageServer server(where(), handler, {.limits = {.most_queued = 1 << 20}});
   RawPeer lazy(server.address());
   ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 1; }));
-  const ConnectionId id = handler.open[0];
+  const ConnectionId id = handler.open_now()[0];
   const auto client = connected(server.address());
   ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 2; }));
   for (int i = 0; i < 64; ++i) {  // more than the system's own buffers take
     server.send(id, {1, std::string(512 << 10, 'x')});
   }
-  server.send(handler.open[1], {1, "news"});
+  server.send(handler.open_now()[1], {1, "news"});
   EXPECT_EQ(client->receive(soon()).message.body, "news");
   ASSERT_TRUE(handler.eventually([&] { return !handler.reasons.empty(); }));
-  EXPECT_THAT(handler.reasons[0], StartsWith("reads too slowly"));
+  EXPECT_THAT(handler.reasons_so_far()[0], StartsWith("reads too slowly"));
 }
 
 TEST_P(MessageServerTest, AClientWhoseServerDoesNotReadEndsItself) {
@@ -317,7 +327,7 @@ TEST_P(MessageServerTest, AClientThatFetchesNothingGetsAllInTheEnd) {
   const auto client = connected(server.address());
   ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 1; }));
   for (int i = 0; i < 48; ++i) {
-    server.send(handler.open[0], {static_cast<std::uint16_t>(i), std::string(1 << 20, 'x')});
+    server.send(handler.open_now()[0], {static_cast<std::uint16_t>(i), std::string(1 << 20, 'x')});
   }
   for (int i = 0; i < 48; ++i) {
     const Received received = client->receive(soon());
@@ -394,7 +404,7 @@ TEST_P(MessageServerTest, WithoutDescriptorsItWaitsAndThenGoesOn) {
     ASSERT_TRUE(handler.sees_a_tick());
     ASSERT_TRUE(client->send({1, "work goes on"}));
     ASSERT_TRUE(handler.eventually([&] { return handler.messages.size() == 1; }));
-    EXPECT_EQ(handler.open.size(), 1U);
+    EXPECT_EQ(handler.open_now().size(), 1U);
   }
   EXPECT_TRUE(handler.eventually([&] { return handler.open.size() == 2; }));
 }

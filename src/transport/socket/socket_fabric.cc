@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
@@ -25,7 +26,7 @@ constexpr std::chrono::microseconds kSpin(20);
 class SocketFabric : public Fabric {
  public:
   SocketFabric(Rank rank, std::vector<std::unique_ptr<Stream>> streams, std::span<const Address> addresses,
-               std::size_t most_early)
+               const SocketFabricOptions& options)
       : rank_(rank), work_(asio::make_work_guard(io_)) {
     for (std::size_t i = 0; i < streams.size(); ++i) {
       const Rank peer{static_cast<int>(i)};
@@ -35,8 +36,9 @@ class SocketFabric : public Fabric {
       }
       // Who dialled whom decides whose kind of address the connection has.
       const Address& address = addresses[std::min(i, static_cast<std::size_t>(rank.value))];
-      links_.push_back(std::make_unique<WatchedLink>(io_, peer, std::move(streams[i]),
-                                                     address.kind == Address::Kind::tcp, most_early));
+      // Encrypted bytes are checked by TLS, and those between processes of one host by nobody.
+      const bool checksums = address.kind == Address::Kind::tcp && !options.tls;
+      links_.push_back(std::make_unique<WatchedLink>(io_, peer, std::move(streams[i]), checksums, options.most_early));
     }
   }
 
@@ -224,7 +226,7 @@ SocketFabricResult connect_socket_fabric(Rank rank, std::span<const Address> add
   if (connected.streams.empty()) {
     return {nullptr, connected.culprit, std::move(connected.reason)};
   }
-  return {std::make_unique<SocketFabric>(rank, std::move(connected.streams), addresses, options.most_early)};
+  return {std::make_unique<SocketFabric>(rank, std::move(connected.streams), addresses, options)};
 }
 
 }  // namespace distbelief

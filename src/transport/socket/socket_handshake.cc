@@ -13,6 +13,7 @@
 #include "transport/frame.h"
 #include "transport/socket/endpoint.h"
 #include "transport/socket/socket_link.h"
+#include "transport/socket/tls_stream.h"
 
 namespace distbelief {
 namespace {
@@ -89,7 +90,12 @@ class Meeting {
  public:
   Meeting(Rank self, std::span<const Address> addresses, SocketListener& listener, const SocketFabricOptions& options,
           Clock::time_point deadline)
-      : self_(self), addresses_(addresses), listener_(listener), options_(options), deadline_(deadline) {
+      : self_(self),
+        addresses_(addresses),
+        listener_(listener),
+        options_(options),
+        maker_(options.tls),
+        deadline_(deadline) {
     streams_.resize(addresses.size());
     missing_ = addresses.size() - 1;
   }
@@ -133,7 +139,7 @@ class Meeting {
       return;
     }
     Introduction& made = introductions_.emplace_back();
-    made.stream = make_plain_stream(std::move(opened.fd));
+    made.stream = maker_.make(std::move(opened.fd), StreamMaker::Role::dials);
     made.dialled = true;
     made.peer = peer;
     made.out = frame_of(DataFrame::hello, options_.view, hello_to(peer).encode());
@@ -160,7 +166,7 @@ class Meeting {
       if (static_cast<std::size_t>(std::ranges::count_if(introductions_, stranger)) >= kMostStrangers) {
         introductions_.erase(std::ranges::find_if(introductions_, stranger));
       }
-      introductions_.emplace_back().stream = make_plain_stream(std::move(accepted.fd));
+      introductions_.emplace_back().stream = maker_.make(std::move(accepted.fd), StreamMaker::Role::accepts);
     }
   }
 
@@ -373,6 +379,7 @@ class Meeting {
   const std::span<const Address> addresses_;
   SocketListener& listener_;
   const SocketFabricOptions& options_;
+  const StreamMaker maker_;
   const Clock::time_point deadline_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::size_t missing_ = 0;

@@ -97,11 +97,11 @@ void SocketLink::cancel(Transfer& transfer) {
   }
   const auto found = std::ranges::find(sends_, &transfer, &Outgoing::transfer);
   check(found != sends_.end(), "a send that is not finished is in its link's queue");
-  if (found->written == 0) {
+  if (!found->begun) {
     sends_.erase(found);
     return;
   }
-  // The peer has the header and waits for the rest, but the memory is the caller's again: send a copy.
+  // The peer may have the header and wait for the rest, but the memory is the caller's again: send a copy.
   const std::size_t sent = std::min(std::max(found->written, kFrameHeaderBytes) - kFrameHeaderBytes, found->bytes);
   found->kept.assign(found->payload + sent, found->payload + found->bytes);
   found->kept_from = sent;
@@ -119,6 +119,7 @@ bool SocketLink::write_some() {
   tls_wants_read_ = false;
   while (!lost_ && !sends_.empty() && moved_bytes < kBytesInARow) {
     Outgoing& out = sends_.front();
+    out.begun = true;
     const std::size_t payload_from = std::max(out.written, kFrameHeaderBytes) - kFrameHeaderBytes;
     std::array<iovec, 3> parts;
     std::size_t count = 0;

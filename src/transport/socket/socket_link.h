@@ -58,6 +58,7 @@ class SocketLink {
     const std::byte* payload = nullptr;
     std::size_t bytes = 0;
     std::size_t written = 0;  // of head, payload and trailer together
+    bool begun = false;       // a write was tried: TLS may have taken bytes of it, so that it has to be written now
     std::size_t summed = 0;   // bytes of the payload that are in crc
     std::uint32_t crc = 0;
     std::vector<std::byte> kept = {};  // the payload from kept_from on
