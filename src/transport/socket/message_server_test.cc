@@ -296,13 +296,13 @@ TEST_P(MessageServerTest, WhoDoesNotReadIsClosedAndHindersNobody) {
   MessageServer server(where(), handler, {.limits = {.most_queued = 1 << 20}});
   RawPeer lazy(server.address());
   ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 1; }));
-  const ConnectionId id = handler.open_now()[0];
   const auto client = connected(server.address());
   ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 2; }));
+  const std::vector<ConnectionId> ids = handler.open_now();
   for (int i = 0; i < 64; ++i) {  // more than the system's own buffers take
-    server.send(id, {1, std::string(512 << 10, 'x')});
+    server.send(ids[0], {1, std::string(512 << 10, 'x')});
   }
-  server.send(handler.open_now()[1], {1, "news"});
+  server.send(ids[1], {1, "news"});
   EXPECT_EQ(client->receive(soon()).message.body, "news");
   ASSERT_TRUE(handler.eventually([&] { return !handler.reasons.empty(); }));
   EXPECT_THAT(handler.reasons_so_far()[0], StartsWith("reads too slowly"));
