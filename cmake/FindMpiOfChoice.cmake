@@ -1,4 +1,4 @@
-# MPI::MPI_C of the library that DISTBELIEF_MPI names, and DISTBELIEF_MPI_FOUND: openmpi, mpich or off.
+# MPI::chosen, the library that DISTBELIEF_MPI names, and DISTBELIEF_MPI_FOUND: openmpi, mpich or off.
 #
 # Both may be installed side by side, and what a plain `mpicc` or `mpirun` is then depends on Debian's alternatives. So the
 # wrapper is asked for by its full name, and mpi.h tells whose it is. The launcher of the same library is
@@ -40,5 +40,10 @@ if(NOT DISTBELIEF_MPI STREQUAL "off")
     message(FATAL_ERROR "DISTBELIEF_MPI=${DISTBELIEF_MPI}, but its mpicc or mpi.h is not there (packages.txt names the "
                         "package); after a change of DISTBELIEF_MPI use a new build folder")
   endif()
+endif()
+if(NOT DISTBELIEF_MPI_FOUND STREQUAL "off")
+  add_library(MPI::chosen INTERFACE IMPORTED)
+  set_target_properties(MPI::chosen PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${MPI_C_INCLUDE_DIRS}"
+                        INTERFACE_LINK_LIBRARIES "${MPI_C_LIBRARIES}")
 endif()
 message(STATUS "MPI: ${DISTBELIEF_MPI_FOUND}")

@@ -39,7 +39,7 @@ std::string mpi_error_text(int code) {
 MpiFabric::Impl::Impl(MpiWorld& world)
     : world_(world),
       notice_in_(std::make_unique<std::byte[]>(sizeof(Notice))),
-      patience_until_(static_cast<std::size_t>(world.size())),
+      patience_with_lost_until_(static_cast<std::size_t>(world.size())),
       drained_(static_cast<std::size_t>(world.size())),
       lost_(static_cast<std::size_t>(world.size())),
       reasons_(static_cast<std::size_t>(world.size())) {

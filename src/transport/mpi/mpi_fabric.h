@@ -11,17 +11,18 @@ namespace distbelief {
 /// Messages between the ranks of one MPI job, over MPI's point-to-point calls without waiting, which go through shared
 /// memory or whatever network MPI drives.
 ///
-/// MPI never tells that a peer died: lose() must be called by whoever learns it. wait() tests in a loop, yields the
-/// core for the first 100 µs and then naps, as a thread that spins starves its neighbours. Bytes move inside the calls
-/// of this class only, but in any of them for all open transfers.
+/// MPI never tells that a peer died: lose() must be called by whoever learns it. Survivors go on where Open MPI uses
+/// shared memory; its TCP ends a process whose peer vanished in the middle of a message, and MPICH mostly ends the job:
+/// where they connect the hosts, sockets are the better way. wait() tests in a loop, yields the core for the first 100
+/// µs and then naps, as a thread that spins starves its neighbours. Bytes move inside the calls of this class only, but
+/// in any of them for all open transfers.
 ///
 /// **Giving up.** MPI takes no message back, so each end sees to it that nothing of it comes to light.
-/// - A receive that has found no message is cancelled (MPI_Cancel, at once). One that has is in the middle of being
-///   written, and MPI cannot stop; so it is driven on for up to 50 ms. Where one process copies from the other's memory
-///   (Open MPI and MPICH on one host, if the kernel allows process_vm_readv) the copy is over before the call that
-///   began it returns, so this happens only when the sender died before the copy, and then nothing is ever written.
-///   Over a network, or through shared memory in pieces, a peer that stopped in the middle may go on later:
-///   memory_unsafe().
+/// - A receive that has met no message is simply forgotten. One that has is in the middle of being written, and MPI
+///   cannot stop; so it is driven on, for up to 50 ms if the peer is lost and 1 s if not, even beyond a deadline. On
+///   one host, where the receiver copies from the sender's memory (process_vm_readv), the copy is over before the call
+///   that began it returns; it is only left open when the sender died before, and then nothing is ever written. Over a
+///   network, or through shared memory in pieces, a peer that stopped in the middle may go on later: memory_unsafe().
 /// - MPI may read the memory of a send that was given up long after, when the peer at last receives: so the peer is
 ///   told. It throws the message away if it has not asked for it, and otherwise ends its receive with timed_out ("gave
 ///   the exchange up"), even if bytes came. A tag whose transfer was given up is not used again between the two.

@@ -82,6 +82,7 @@ class MpiFabric::Impl {
   bool give_up(Transfer& transfer);
   bool give_up_send(Transfer& transfer);
   bool give_up_receive(Transfer& transfer);
+  bool is_out_of_patience(Rank peer, Clock::time_point begin);
   void send_notice(const Transfer& transfer);
   void expect_notice();
   void read_notices();
@@ -99,9 +100,9 @@ class MpiFabric::Impl {
   MpiGraveyard graveyard_;
   std::unique_ptr<std::byte[]> notice_in_;
   MPI_Request notice_request_ = MPI_REQUEST_NULL;
-  std::vector<Clock::time_point> patience_until_;  // by rank: a lost peer's receives share one time to end
-  std::vector<bool> drained_;                      // by rank: dead, and what it had sent is processed
-  std::vector<std::atomic<bool>> lost_;            // by rank
+  std::vector<Clock::time_point> patience_with_lost_until_;  // by rank
+  std::vector<bool> drained_;                                // by rank: dead, and what it had sent is processed
+  std::vector<std::atomic<bool>> lost_;                      // by rank
   std::mutex mutex_;
   std::vector<std::string> reasons_;  // guarded by mutex_; by rank
 };

@@ -13,7 +13,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatienceWithMatchedReceive{50};
+// How long a receive that is being written is driven on. A lost peer's receives share one such time.
+constexpr milliseconds kPatienceWithLost{50};
+constexpr milliseconds kPatienceWithLiving{1000};
 constexpr milliseconds kDrainAfterDeath{2};
 
 }  // namespace
@@ -24,7 +26,7 @@ MpiFabric::Impl::~Impl() {
   }
   MPI_Cancel(&notice_request_);
   graveyard_.bury(notice_request_, world_.rank(), false, std::move(notice_in_));
-  const auto deadline = Clock::now() + kPatienceWithMatchedReceive;
+  const auto deadline = Clock::now() + kPatienceWithLost;
   do {
     graveyard_.look_at_all();
     sched_yield();
@@ -95,6 +97,18 @@ bool MpiFabric::Impl::give_up_send(Transfer& transfer) {
   return false;
 }
 
+bool MpiFabric::Impl::is_out_of_patience(Rank peer, Clock::time_point begin) {
+  const auto now = Clock::now();
+  if (!is_lost(peer)) {
+    return now >= begin + kPatienceWithLiving;
+  }
+  auto& until = patience_with_lost_until_[index(peer)];
+  if (until == Clock::time_point{}) {
+    until = now + kPatienceWithLost;
+  }
+  return now >= until;
+}
+
 bool MpiFabric::Impl::give_up_receive(Transfer& transfer) {
   if (open_[transfer.token].request == MPI_REQUEST_NULL) {
     (void)take_out(transfer);
@@ -103,10 +117,7 @@ bool MpiFabric::Impl::give_up_receive(Transfer& transfer) {
   if (!is_large(transfer)) {
     MPI_Cancel(&open_[transfer.token].request);
   }
-  auto& patience_until = patience_until_[index(transfer.peer)];
-  if (!is_lost(transfer.peer) || patience_until == Clock::time_point{}) {
-    patience_until = Clock::now() + kPatienceWithMatchedReceive;
-  }
+  const auto begin = Clock::now();
   for (;;) {
     int flag = 0;
     MPI_Status status;
@@ -123,7 +134,7 @@ bool MpiFabric::Impl::give_up_receive(Transfer& transfer) {
       }
       return cancelled == 0;
     }
-    if (Clock::now() >= patience_until) {
+    if (is_out_of_patience(transfer.peer, begin)) {
       graveyard_.bury(take_out(transfer), transfer.peer, true);
       return false;
     }

@@ -3,15 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <ctime>
 #include <fstream>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+
+#include "transport/mpi/process_identity.h"
 
 namespace distbelief {
 namespace {
@@ -109,8 +109,6 @@ std::optional<std::uint32_t> job_family(const fs::path& session) {
   const auto job = parse<std::uint32_t>(std::string_view(line).substr(0, line.find('.')));
   return job ? std::optional(*job >> 16) : std::nullopt;
 }
-
-bool is_gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -18,7 +19,7 @@ struct Stat {
 };
 
 /// From /proc/PID/stat; nothing when there is no such process.
-std::optional<Stat> read_stat(std::int64_t pid) {
+std::optional<Stat> read_stat(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   if (!std::getline(file, text)) {
@@ -62,15 +63,21 @@ ProcessIdentity identify_this_process() {
   return stat ? ProcessIdentity{this_host(), stat->started, ::getpid()} : ProcessIdentity{};
 }
 
+bool is_gone(pid_t pid) {
+  const auto stat = read_stat(pid);
+  // When it is not readable, that alone proves nothing.
+  return stat ? stat->state == 'Z' || stat->state == 'X' : ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
 bool is_certainly_dead(const ProcessIdentity& process) {
   if (process.host == 0 || process.host != this_host()) {
     return false;
   }
-  const auto stat = read_stat(process.pid);
-  if (!stat) {  // gone; or not readable, which proves nothing
-    return ::kill(static_cast<pid_t>(process.pid), 0) != 0 && errno == ESRCH;
+  const auto pid = static_cast<pid_t>(process.pid);
+  if (const auto stat = read_stat(pid); stat && stat->started != process.started) {
+    return true;
   }
-  return stat->started != process.started || stat->state == 'Z' || stat->state == 'X';
+  return is_gone(pid);
 }
 
 }  // namespace distbelief

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
-#include <optional>
 
 namespace distbelief {
 
@@ -16,6 +17,9 @@ struct ProcessIdentity {
 
 /// This process. host is 0 when the system does not tell.
 ProcessIdentity identify_this_process();
+
+/// No process has this pid here, or only a zombie.
+bool is_gone(pid_t pid);
 
 /// True when the process ran where we run, and is gone or a zombie. False when it lives, or lives elsewhere.
 bool is_certainly_dead(const ProcessIdentity& process);

@@ -42,8 +42,11 @@ TEST(ProcessIdentity, CountsAZombieAsDead) {
   ProcessIdentity process = identify_this_process();
   process.pid = child;
   EXPECT_TRUE(is_certainly_dead(process));
+  EXPECT_TRUE(is_gone(child));
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(is_certainly_dead(process));
+  EXPECT_TRUE(is_gone(child));
+  EXPECT_FALSE(is_gone(::getpid()));
 }
 
 }  // namespace
