@@ -125,6 +125,18 @@ TEST(ModelFile, NamesTheNearestKeyAndType) {
                         "did you mean 'here'?"));
 }
 
+TEST(ModelFile, NamesTheKeyThatIsMostLikelyTheMissingOne) {
+  EXPECT_EQ(message_of("layers:\n  - flatten\n  - dense:\n      bias: true\n      unit: 10"),
+            "m.yaml:5: key 'unit' of layer 'dense1': there is no such key; did you mean 'units': a positive integer, "
+            "'classes' or 'targets'?");
+  EXPECT_EQ(message_of("layers: [{max_pool: {stride: 2, kernal: 2}}]"),
+            "m.yaml:1: key 'kernal' of layer 'max_pool1': there is no such key; did you mean 'kernel': a positive "
+            "integer, or [height, width]?");
+  EXPECT_EQ(message_of("layers: [relu, {add: {input: [relu1, input]}}]"),
+            "m.yaml:1: key 'input' of layer 'add1': there is no such key; did you mean 'inputs': the names of two or "
+            "more layers?");
+}
+
 TEST(ModelFile, SaysWhatWasExpectedAndWhatCame) {
   const auto conv = [](const std::string& keys) { return message_of("layers:\n  - conv2d: {name: c, " + keys + "}"); };
   EXPECT_EQ(conv("filters: 4, kernel: big"),
