@@ -137,6 +137,20 @@ TEST(ModelFile, NamesTheKeyThatIsMostLikelyTheMissingOne) {
             "more layers?");
 }
 
+TEST(ModelFile, ChoosesHowDenseLayersBegin) {
+  const auto deviation = [](const std::string& init) {
+    const Graph graph = parse("layers: [flatten, {dense: {units: classes" + init + "}}]");
+    const auto parameters = graph.node(2).layer->parameters({{graph.node(1).output}});
+    return parameters[0].init.scale;
+  };
+  EXPECT_EQ(deviation(", init: he"), Initializer::he(784).scale);
+  EXPECT_EQ(deviation(", init: glorot"), Initializer::glorot(784, 10).scale);
+  EXPECT_EQ(deviation(", init: small"), Initializer::small(784).scale);
+  EXPECT_EQ(deviation(""), deviation(", init: he"));
+  EXPECT_EQ(message_of("layers: [flatten, {dense: {units: 10, init: tiny}}]"),
+            "m.yaml:1: key 'init' of layer 'dense1': expected he or glorot or small, got 'tiny'");
+}
+
 TEST(ModelFile, SaysWhatWasExpectedAndWhatCame) {
   const auto conv = [](const std::string& keys) { return message_of("layers:\n  - conv2d: {name: c, " + keys + "}"); };
   EXPECT_EQ(conv("filters: 4, kernel: big"),
