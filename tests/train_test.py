@@ -18,6 +18,8 @@ import tempfile
 import time
 import unittest
 
+from test_main import main
+
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 KILLS = int(os.environ.get("DISTBELIEF_TEST_KILLS", "6"))
 SEED = int(os.environ.get("DISTBELIEF_TEST_SEED", "1"))
@@ -361,4 +363,4 @@ class FullDisk(TrainCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()
