@@ -28,10 +28,18 @@ StepReport Local::step(Replica& replica, BatchStream& batches, const UpdateOptio
       shard_->apply(push, replica.gradients(), 1.0F / static_cast<float>(sums.rows), update, shard_->version());
   if (report.result == ApplyResult::dropped) {
     batches.dropped(*batch);
-    return {.outcome = StepReport::Outcome::diverged, .sums = sums, .culprit = "the gradient"};
+    const std::string name = replica.nonfinite_gradient();  // none: only the sum of its squares is too large
+    return {.outcome = StepReport::Outcome::diverged,
+            .sums = sums,
+            .culprit = name.empty() ? "the gradient's length" : "the gradient of '" + name + "'"};
   }
   check(report.result == ApplyResult::applied, "a local push is neither late nor early");
   batches.applied(*batch);
+  if (!report.finite) {
+    return {.outcome = StepReport::Outcome::diverged,
+            .sums = sums,
+            .culprit = "parameter '" + replica.nonfinite_parameter() + "'"};
+  }
   return {.outcome = StepReport::Outcome::stepped, .sums = sums};
 }
 

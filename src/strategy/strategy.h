@@ -25,10 +25,12 @@ struct StepReport {
   enum class Outcome {
     stepped,
     end_of_epoch,  ///< there was no batch; nothing happened
-    diverged,      ///< the loss or gradient is not finite; parameters are untouched
+    /// The loss or a gradient is not finite, and parameters are untouched; or the update made a parameter so. There is
+    /// nothing to go on from but a checkpoint.
+    diverged,
   } outcome = Outcome::stepped;
   LossSums sums;
-  std::string culprit = {};  ///< diverged: the layer or parameter where it first appeared
+  std::string culprit = {};  ///< diverged: what is not finite, with the name of the layer or parameter that is first
 };
 
 /// A training algorithm: when a replica exchanges, with whom, and what. It never sees a layer, an MPI call or an
