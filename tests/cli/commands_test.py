@@ -318,12 +318,55 @@ class Completion(ProgramTest):
         (self.folder / "lenses.yaml").touch()
         self.assertEqual(sorted(self.complete("distbelief", "train", "--model", "len")), ["lenet", "lenses.yaml"])
 
+    # What the other shells offer at the end of a line, with a file lenses.yaml and a folder lens.d beside them.
+    OFFERED = {
+        "distbelief tr": ["train"],
+        "distbelief train --weig": ["--weight-decay"],
+        "distbelief train --schedule c": ["constant", "cosine"],
+        "distbelief train --model len": ["lens.d", "lenses.yaml", "lenet"],
+        "distbelief train --data-dir len": ["lens.d"],
+        "distbelief train --batch ": [],
+        "distbelief info lene": ["lenet"],
+        "distbelief eval lens": ["lens.d", "lenses.yaml"],
+        "distbelief eval --split train --t": ["--test-data", "--threads"],
+        "distbelief completion ": ["bash", "fish", "zsh"],
+        "distbelief models ": [],
+        "distbelief --v": ["--version"],
+    }
+
+    def output_of(self, *command):
+        (self.folder / "lenses.yaml").touch()
+        (self.folder / "lens.d").mkdir(exist_ok=True)
+        environment = {**os.environ, "HOME": str(self.folder / "home"), "PROGRAM": PROGRAM}
+        environment["PATH"] = os.path.dirname(PROGRAM) + ":" + environment["PATH"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=120, env=environment)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def test_zsh(self):
+        script = pathlib.Path(__file__).with_name("complete.zsh")
+        lines = [*self.OFFERED, "distbelief train --schedule=co"]
+        text = self.output_of("zsh", "-f", str(script), PROGRAM, *lines)
+        parts = [part.splitlines() for part in text.removeprefix("= ").split("\n= ")]
+        self.assertEqual([part[0] for part in parts], lines)
+        for line, *offered in parts:
+            wanted = self.OFFERED.get(line, ["constant", "cosine"])
+            self.assertEqual(sorted({word.rstrip("=") for word in offered}), sorted(wanted), line)
+
+    def test_fish(self):
+        for line, wanted in {**self.OFFERED, "distbelief train --schedule=co":
+                             ["--schedule=constant", "--schedule=cosine"]}.items():  # fmt: skip
+            text = self.output_of("fish", "--no-config", "-c",
+                                  "$PROGRAM completion fish | source; complete -C $argv", line)  # fmt: skip
+            offered = [word.split("\t")[0].rstrip("/") for word in text.splitlines()]
+            self.assertEqual(sorted(offered), sorted(wanted), line)
+
     def test_other_shells_name_every_option(self):
         options = set(re.findall(r"--([a-z0-9-]+)", self.succeed("train", "--help").split("Examples")[0]))
-        for shell, form in [("zsh", "'--{}["), ("fish", " -l {} ")]:
+        for shell, form in [("zsh", r"'\*?--{}=?\["), ("fish", " -l {} ")]:
             text = self.succeed("completion", shell)
             for option in options:
-                self.assertIn(form.format(option), text)
+                self.assertRegex(text, form.format(option))
 
 
 if __name__ == "__main__":
