@@ -26,7 +26,7 @@ def count(case):
         ran = re.search(r"^Ran (\d+) tests? in ", output, re.M)
         total = int(ran[1]) if ran else 1
         failed = sum(map(int, re.findall(r"(?:failures|errors)=(\d+)", output.rsplit("Ran ", 1)[-1]))) if ran else 0
-        skipped = set(re.findall(r"^(\S+) .*\.\.\. skipped", output, re.M)) if ran else set()
+        skipped = set(re.findall(r"^not run: (\S+): ", output, re.M)) if ran else set()
     if broken and failed == 0:
         failed = 1  # it crashed, hung or leaked: what it counted before that does not help it
         total = max(total, 1)

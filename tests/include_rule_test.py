@@ -5,6 +5,8 @@ import re
 import sys
 import unittest
 
+from test_main import main
+
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 ONEDNN_FOLDERS = {"tensor", "graph", "exec"}
 
@@ -102,4 +104,4 @@ class IncludeRule(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -18,6 +18,8 @@ import tempfile
 import time
 import unittest
 
+from test_main import main
+
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 KILLS = int(os.environ.get("DISTBELIEF_TEST_KILLS", "6"))
 SEED = int(os.environ.get("DISTBELIEF_TEST_SEED", "1"))
@@ -258,6 +260,14 @@ class Diverged(TrainCase):
         self.assertFalse((out / "checkpoints").exists())
         self.assertIn("there is no checkpoint yet", done.stderr)
 
+    def test_a_parameter_that_breaks_at_a_finite_loss_is_named_at_once(self):
+        out, _ = self.train("out", epochs=1, log_every=1000)
+        good = {path.name for path in checkpoints_of(out)}
+        done = self.resume(out, "--epochs", 2, "--lr", 1e30, "--weight-decay", 1e30, expect=3)
+        self.assert_one_line(done.stderr, str(out / "checkpoints"))
+        self.assertRegex(done.stderr, r"parameter '\w+\.weight' is not finite at step 39 \(epoch 2\), though the loss is \d")
+        self.assertEqual({path.name for path in checkpoints_of(out)}, good)
+
     def test_the_last_good_checkpoint_stays_and_is_usable(self):
         whole, _ = self.train("whole", epochs=4)
         out, _ = self.train("out", epochs=2)
@@ -361,4 +371,4 @@ class FullDisk(TrainCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

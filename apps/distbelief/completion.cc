@@ -53,6 +53,7 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
 }
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
+bool repeats(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
 
 std::vector<std::string> dashed_names(const CLI::Option& option) {
   std::vector<std::string> names;
@@ -165,7 +166,10 @@ std::string zsh_script(const CLI::App& app) {
                                                                    zsh_action(values_of(*option)))
                                                      : "";
       for (const std::string& name : dashed_names(*option)) {
-        specs += fmt::format(" \\\n          '{}[{}]{}'", name, escaped(option->get_description(), "[]:"), value);
+        const char* again = repeats(*option) ? "*" : "";
+        const char* joined = takes_value(*option) && name.starts_with("--") ? "=" : "";  // --lr=1 as well as --lr 1
+        specs += fmt::format(" \\\n          '{}{}{}[{}]{}'", again, name, joined,
+                             escaped(option->get_description(), "[]:"), value);
       }
     }
     specs += fmt::format(" \\\n          '*:argument:{}'", zsh_action(argument_values(*command)));
@@ -193,19 +197,24 @@ std::string zsh_script(const CLI::App& app) {
 
 std::string fish_script(const CLI::App& app) {
   std::string text = "# fish completion of distbelief; use it with: distbelief completion fish | source\n";
+  // Not __fish_seen_subcommand_from, which takes the value in "--split train" for the command, too.
+  text +=
+      "function __distbelief_command_is\n"
+      "  set -l words (commandline -opc)\n"
+      "  test \"$words[2]\" = $argv[1]\n"
+      "end\n";
   text += "complete -c distbelief -n __fish_use_subcommand -f -l help -d 'show help'\n";
   text += "complete -c distbelief -n __fish_use_subcommand -f -l version -d 'show the version'\n";
   for (const CLI::App* command : commands_of(app)) {
     const std::string name = command->get_name();
     text += fmt::format("complete -c distbelief -n __fish_use_subcommand -f -a {} -d '{}'\n", name,
                         escaped(command->get_description(), ""));
-    const std::string here = fmt::format("complete -c distbelief -n '__fish_seen_subcommand_from {}'", name);
+    const std::string here = fmt::format("complete -c distbelief -n '__distbelief_command_is {}'", name);
+    const Values arguments = argument_values(*command);
+    text += arguments.files ? "" : here + " -f\n";
+    text += arguments.words.empty() ? "" : fmt::format("{} -a '{}'\n", here, fmt::join(arguments.words, " "));
     for (const CLI::Option* option : command->get_options()) {
       if (option->get_positional()) {
-        const Values values = values_of(*option);
-        text += values.words.empty()
-                    ? ""
-                    : fmt::format("{} {}-a '{}'\n", here, values.files ? "" : "-f ", fmt::join(values.words, " "));
         continue;
       }
       std::string line = here;
@@ -217,8 +226,12 @@ std::string fish_script(const CLI::App& app) {
       }
       if (takes_value(*option)) {
         const Values values = values_of(*option);
-        line += values.files || values.folders ? " -r -F" : " -x";
-        line += values.words.empty() ? "" : fmt::format(" -a '{}'", fmt::join(values.words, " "));
+        std::string words = fmt::format("{}", fmt::join(values.words, " "));
+        if (values.folders && !values.files) {
+          words += words.empty() ? "(__fish_complete_directories)" : " (__fish_complete_directories)";
+        }
+        line += values.files ? " -r -F" : " -x";
+        line += words.empty() ? "" : fmt::format(" -a '{}'", words);
       }
       text += fmt::format("{} -d '{}'\n", line, escaped(option->get_description(), ""));
     }

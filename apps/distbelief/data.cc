@@ -6,7 +6,7 @@
 
 #include "commands.h"
 #include "data/loader.h"
-#include "data/open.h"
+#include "data_options.h"
 #include "metrics/format.h"
 #include "models/network.h"
 #include "text_layout.h"
@@ -16,22 +16,19 @@ namespace {
 
 struct DataArguments {
   std::string source;
-  std::string test_data;
-  std::string data_dir;
-  std::string label_column;
+  DataOptions reading;
   bool json = false;
 };
 
-std::vector<std::filesystem::path> folders_of(const DataArguments& arguments) {
-  std::vector<std::filesystem::path> folders;
-  if (!arguments.data_dir.empty()) {
-    folders.emplace_back(arguments.data_dir);
-  }
-  return folders;
+DataRequest request_of(const DataArguments& arguments) {
+  DataRequest request;
+  request.source = arguments.source;
+  arguments.reading.apply_to(request);
+  return request;
 }
 
 void list(const DataArguments& arguments, const Terminal& terminal) {
-  const std::vector<KnownData> known = known_data(folders_of(arguments));
+  const std::vector<KnownData> known = known_data(request_of(arguments).folders);
   if (arguments.json) {
     nlohmann::ordered_json root = nlohmann::ordered_json::array();
     for (const KnownData& set : known) {
@@ -78,12 +75,7 @@ std::string bar(std::uint64_t count, std::uint64_t most) {
 }
 
 void describe_one(const DataArguments& arguments, const Terminal& terminal) {
-  DataRequest request;
-  request.source = arguments.source;
-  request.test_source = arguments.test_data;
-  request.folders = folders_of(arguments);
-  request.label_column = arguments.label_column;
-  const DataSplits splits = open_data(request);
+  const DataSplits splits = open_data(request_of(arguments));
   const SampleSpec& spec = splits.train->spec();
   const std::vector<std::string> names = splits.train->class_names();
   const auto name_of = [&](std::size_t c) { return c < names.size() ? names[c] : std::to_string(c); };
@@ -131,16 +123,8 @@ void add_data_command(CLI::App& app, const Terminal& terminal) {
   command->group("Look around");
   const auto arguments = std::make_shared<DataArguments>();  // shared with the callback
   command->add_option("SOURCE", arguments->source, "a name, a file, a folder or synthetic:...: what --data takes");
-  command->add_option("--test-data", arguments->test_data, "the test part, when SOURCE has none of its own")
-      ->type_name("FILE|DIR")
-      ->group("Data");
-  command
-      ->add_option("--data-dir", arguments->data_dir, "where data sets that are not part of the system are looked for")
-      ->type_name("DIR")
-      ->group("Data");
-  command->add_option("--label-column", arguments->label_column, "CSV: the column that holds the class or target")
-      ->type_name("NAME")
-      ->group("Data");
+  add_test_data_option(*command, arguments->reading, "the test part, when SOURCE has none of its own");
+  add_reading_options(*command, arguments->reading);
   command->add_flag("--json", arguments->json, "print JSON, for scripts")->group("Output");
   command->footer(
       "Examples:\n"

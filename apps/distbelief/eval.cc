@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checks.h"
 #include "commands.h"
 #include "data/loader.h"
+#include "data_options.h"
 #include "loaded_model.h"
 #include "metrics/format.h"
 #include "text_layout.h"
@@ -20,12 +20,8 @@ namespace {
 struct EvalArguments {
   std::string model;
   std::string data;
-  std::string test_data;
-  std::string data_dir;
-  std::string label_column;
-  std::string split = "test";
-  std::int64_t batch = 256;
-  int threads = 0;
+  DataOptions reading;
+  ComputeOptions computing;
   bool json = false;
 };
 
@@ -56,21 +52,13 @@ DataRequest request_of(const EvalArguments& arguments, const LoadedModel& model)
     request.source = arguments.data;
     request.test_source.clear();
   }
-  if (!arguments.test_data.empty()) {
-    request.test_source = arguments.test_data;
-  }
-  if (!arguments.data_dir.empty()) {
-    request.folders = {arguments.data_dir};
-  }
-  if (!arguments.label_column.empty()) {
-    request.label_column = arguments.label_column;
-  }
+  arguments.reading.apply_to(request);
   return request;
 }
 
 Evaluation evaluate_model(const EvalArguments& arguments, LoadedModel& model) {
   const ModelData data = open_model_data(model.card(), request_of(arguments, model));
-  const bool test = arguments.split == "test" && data.test != nullptr;
+  const bool test = arguments.reading.split == "test" && data.test != nullptr;
   const Dataset& dataset = test ? *data.test : *data.train;
   Evaluation result;
   result.data = data.name;
@@ -80,7 +68,7 @@ Evaluation evaluate_model(const EvalArguments& arguments, LoadedModel& model) {
   for (ClassCount& count : result.classes) {
     count.taken_for.resize(classes <= kMostConfused ? classes : 0);
   }
-  Loader loader(dataset, Sampler(dataset.size(), 0, false), {.batch = arguments.batch, .end_epoch = 1});
+  Loader loader(dataset, Sampler(dataset.size(), 0, false), {.batch = arguments.computing.batch, .end_epoch = 1});
   std::vector<float> scores;
   std::vector<float> row;
   while (const Batch* batch = loader.next()) {
@@ -185,29 +173,10 @@ void add_eval_command(CLI::App& app, const Terminal& terminal) {
   command->add_option("--data", arguments->data, "a data set, a file or a folder; default: what it was trained on")
       ->type_name("NAME|FILE|DIR")
       ->group("Data");
-  command->add_option("--test-data", arguments->test_data, "the test part, when the data has none of its own")
-      ->type_name("FILE|DIR")
-      ->group("Data");
-  command
-      ->add_option("--data-dir", arguments->data_dir, "where data sets that are not part of the system are looked for")
-      ->type_name("DIR")
-      ->group("Data");
-  command->add_option("--label-column", arguments->label_column, "CSV: the column that holds the class or target")
-      ->type_name("NAME")
-      ->group("Data");
-  command->add_option("--split", arguments->split, "which part of the data; all of it, when it has no parts [test]")
-      ->type_name("test|train")
-      ->check(one_of({"test", "train"}))
-
-      ->group("Data");
-  command->add_option("--batch", arguments->batch, "samples computed together [256]")
-      ->type_name("N")
-      ->check(whole_number(1, 1 << 20))
-      ->group("Computing");
-  command->add_option("--threads", arguments->threads, "compute threads; 0: all cores this process may use [0]")
-      ->type_name("N")
-      ->check(whole_number(0, 4096))
-      ->group("Computing");
+  add_test_data_option(*command, arguments->reading, "the test part, when the data has none of its own");
+  add_reading_options(*command, arguments->reading);
+  add_split_option(*command, arguments->reading, "which part of the data; all of it, when it has no parts [test]");
+  add_compute_options(*command, arguments->computing);
   command->add_flag("--json", arguments->json, "print JSON, for scripts")->group("Output");
   command->footer(
       "Examples:\n"
@@ -215,7 +184,7 @@ void add_eval_command(CLI::App& app, const Terminal& terminal) {
       "  distbelief eval runs/first --split train\n"
       "  distbelief eval model.safetensors --data table.csv --json");
   command->callback([arguments, &terminal] {
-    LoadedModel model(arguments->model, arguments->batch, arguments->threads);
+    LoadedModel model(arguments->model, arguments->computing);
     const Evaluation result = evaluate_model(*arguments, model);
     arguments->json ? show_json(result, model) : show(result, model, terminal);
   });

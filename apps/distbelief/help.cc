@@ -117,10 +117,11 @@ std::string Help::options(const CLI::App& app) const {
 }
 
 std::string Help::make_help(const CLI::App* app, std::string /*name*/, CLI::AppFormatMode /*mode*/) const {
-  std::string text = wrapped(app->get_description(), 0, terminal_.width) + "\n\nUsage: " + usage(*app) + "\n";
+  std::string text = wrapped(app->get_description(), 0, terminal_.width) + "\n\nUsage: ";
+  text += wrapped(usage(*app), 7, terminal_.width) + "\n";
   text += commands(*app) + options(*app);
   if (!app->get_footer().empty()) {
-    text += "\n" + app->get_footer() + "\n";
+    text += "\n" + wrapped_examples(app->get_footer(), terminal_.width) + "\n";
   }
   return text;
 }

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "checks.h"
 #include "commands.h"
+#include "data_options.h"
 #include "exec/program.h"
 #include "exec/thread_mode.h"
 #include "loaded_model.h"
@@ -25,6 +26,7 @@ struct InfoArguments {
   std::string model;
   GivenOptions model_options;
   std::string data;
+  DataOptions reading;
   std::string input;
   std::int64_t classes = 0;
   std::int64_t batch = 128;
@@ -87,6 +89,9 @@ Graph graph_for(const InfoArguments& arguments) {
     expect_model(arguments.model);
     return graph_of(read_card(arguments.model));
   }
+  if (arguments.data.empty() && !(arguments.reading.data_dir.empty() && arguments.reading.label_column.empty())) {
+    throw InputError("--data-dir and --label-column say how to read --data, which is missing");
+  }
   ModelRequest request{.source = arguments.model};
   RunConfig options;
   for (const auto& [key, value] : arguments.model_options) {
@@ -96,6 +101,7 @@ Graph graph_for(const InfoArguments& arguments) {
   if (!arguments.data.empty()) {
     DataRequest data;
     data.source = arguments.data;
+    arguments.reading.apply_to(data);
     request.data = open_data(data).train->spec();
   }
   if (!arguments.input.empty()) {
@@ -172,7 +178,8 @@ void add_info_command(CLI::App& app) {
       ->required();
   command->add_option("--data", arguments->data, "build it for this data; default: what it was made for")
       ->type_name("NAME|FILE|DIR")
-      ->group("Shapes");
+      ->group("Data");
+  add_reading_options(*command, arguments->reading);
   command->add_option("--input", arguments->input, "build it for samples of this shape, such as 3x224x224")
       ->type_name("SHAPE")
       ->group("Shapes");

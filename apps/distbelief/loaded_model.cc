@@ -26,11 +26,11 @@ void expect_model(const std::string& path) {
   }
 }
 
-LoadedModel::LoadedModel(const std::string& path, std::int64_t batch, int threads)
+LoadedModel::LoadedModel(const std::string& path, const ComputeOptions& computing)
     : model_((expect_model(path), read_model(path))), run_(run_around(path)) {
   ReplicaOptions options;
-  options.threads = threads > 0 ? threads : std::max(1, this_machine().threads);
-  options.mode = faster_thread_mode(model_.graph, batch, options.threads);
+  options.threads = computing.threads > 0 ? computing.threads : std::max(1, this_machine().threads);
+  options.mode = faster_thread_mode(model_.graph, computing.batch, options.threads);
   replica_ = std::make_unique<Replica>(model_.graph, *model_.table, options);
   std::ranges::copy(model_.values.as<float>(), replica_->values().begin());
   model_.values = Buffer();  // the replica has its own

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "data_options.h"
 #include "exec/replica.h"
 #include "train/model_data.h"
 #include "train/run_config.h"
@@ -14,8 +15,8 @@ namespace distbelief {
 /// A trained model that is ready to compute. Not movable: the replica looks at the table.
 class LoadedModel {
  public:
-  /// From a run's folder or a model.safetensors; threads 0 means all. Throws FileError.
-  LoadedModel(const std::string& path, std::int64_t batch, int threads);
+  /// From a run's folder or a model.safetensors. Throws FileError.
+  LoadedModel(const std::string& path, const ComputeOptions& computing);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
 

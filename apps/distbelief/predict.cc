@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "data/formats/image_folder.h"
 #include "data/loader.h"
+#include "data_options.h"
 #include "loaded_model.h"
 #include "output_file.h"
 #include "prediction_rows.h"
@@ -17,14 +18,11 @@ namespace {
 struct PredictArguments {
   std::string model;
   std::vector<std::string> inputs;
-  std::string split = "test";
-  std::string label_column;
-  std::string data_dir;
+  DataOptions reading;
   std::string format;
   std::string out;
   std::int64_t top = 1;
-  std::int64_t batch = 256;
-  int threads = 0;
+  ComputeOptions computing;
 };
 
 struct Input {
@@ -52,12 +50,9 @@ std::vector<Input> open_inputs(const PredictArguments& arguments, const ModelCar
     DataRequest request;
     request.source = input;
     request.labelled = false;
-    request.label_column = arguments.label_column;
-    if (!arguments.data_dir.empty()) {
-      request.folders.emplace_back(arguments.data_dir);
-    }
+    arguments.reading.apply_to(request);
     const ModelData data = open_model_data(card, request);
-    const bool test = arguments.split == "test" && data.test != nullptr;
+    const bool test = arguments.reading.split == "test" && data.test != nullptr;
     opened.push_back({test ? data.test : data.train, arguments.inputs.size() > 1 ? data.name + ":" : ""});
   }
   take_images();
@@ -67,7 +62,7 @@ std::vector<Input> open_inputs(const PredictArguments& arguments, const ModelCar
 class Predictor {
  public:
   Predictor(LoadedModel& model, const PredictArguments& arguments)
-      : model_(model), top_(static_cast<std::size_t>(arguments.top)), batch_(arguments.batch) {}
+      : model_(model), top_(static_cast<std::size_t>(arguments.top)), batch_(arguments.computing.batch) {}
 
   /// Calls visit(SamplePrediction) for each sample, in order.
   template <typename Visit>
@@ -128,7 +123,7 @@ void refuse_to_replace_inputs(const PredictArguments& arguments) {
 
 void predict(const PredictArguments& arguments) {
   refuse_to_replace_inputs(arguments);
-  LoadedModel model(arguments.model, arguments.batch, arguments.threads);
+  LoadedModel model(arguments.model, arguments.computing);
   const std::vector<Input> inputs = open_inputs(arguments, model.card());
   const std::string format = !arguments.format.empty()          ? arguments.format
                              : arguments.out.ends_with(".json") ? "json"
@@ -162,17 +157,8 @@ void add_predict_command(CLI::App& app) {
                    "JPEG or PNG images, a folder of them, a CSV, LIBSVM, NPY or IDX file, or the name of a data set; "
                    "images are brought to the size the model was trained on")
       ->required();
-  command->add_option("--split", arguments->split, "which part of a data set that has parts [test]")
-      ->check(one_of({"test", "train"}))
-      ->type_name("test|train")
-      ->group("Data");
-  command->add_option("--label-column", arguments->label_column, "CSV: a column to leave out, by name or number")
-      ->type_name("NAME")
-      ->group("Data");
-  command
-      ->add_option("--data-dir", arguments->data_dir, "where data sets that are not part of the system are looked for")
-      ->type_name("DIR")
-      ->group("Data");
+  add_split_option(*command, arguments->reading, "which part of a data set that has parts [test]");
+  add_reading_options(*command, arguments->reading, "CSV: a column to leave out, by name or number");
   command->add_option("--top", arguments->top, "show the K likeliest classes [1]")
       ->type_name("K")
       ->check(whole_number(1, 1 << 20))
@@ -184,14 +170,7 @@ void add_predict_command(CLI::App& app) {
   command->add_option("--out", arguments->out, "file for the results [standard output]")
       ->type_name("FILE")
       ->group("Output");
-  command->add_option("--batch", arguments->batch, "samples computed together [256]")
-      ->type_name("N")
-      ->check(whole_number(1, 1 << 20))
-      ->group("Computing");
-  command->add_option("--threads", arguments->threads, "compute threads; 0: all cores this process may use [0]")
-      ->type_name("N")
-      ->check(whole_number(0, 4096))
-      ->group("Computing");
+  add_compute_options(*command, arguments->computing);
   command->footer(
       "Examples:\n"
       "  distbelief predict runs/first shirt.png boot.jpg --top 3\n"

@@ -40,6 +40,36 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
   }
 }
 
+std::string wrapped_examples(std::string_view text, std::size_t width) {
+  constexpr std::size_t kIndent = 2;
+  constexpr std::string_view kBreak = " \\";
+  std::string out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    out += out.empty() ? "" : "\n";
+    if (columns_of(line) <= width) {
+      out += line;
+      continue;
+    }
+    if (!line.starts_with(' ')) {
+      out += wrapped(line, 0, width);
+      continue;
+    }
+    const std::size_t gap = std::min(line.find("  ", line.find_first_not_of(' ')), line.size());
+    const std::string_view remark = line.substr(std::min(line.find_first_not_of(' ', gap), line.size()));
+    std::string command = wrapped(line.substr(0, gap), 0, width - kBreak.size() - kIndent);
+    for (std::size_t at_break = 0; (at_break = command.find('\n', at_break)) != std::string::npos;) {
+      command.replace(at_break, 1, std::string(kBreak) + '\n' + std::string(kIndent, ' '));
+      at_break += kBreak.size() + 1 + kIndent;
+    }
+    out += command;
+    out += remark.empty() ? "" : '\n' + wrapped(std::string(3 * kIndent, ' ').append(remark), 0, width);
+  }
+  return out;
+}
+
 std::string table_text(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& right,
                        std::size_t width) {
   std::vector<std::size_t> widths;

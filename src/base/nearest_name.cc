@@ -39,12 +39,13 @@ std::string_view nearest_name(std::string_view wanted, std::span<const std::stri
   return best;
 }
 
+bool is_misspelling(std::string_view written, std::string_view name) {
+  return edit_distance(written, name) <= std::max<std::size_t>(2, written.size() / 2);
+}
+
 std::string did_you_mean(std::string_view wanted, std::span<const std::string_view> names) {
   const std::string_view best = nearest_name(wanted, names);
-  if (best.empty() || edit_distance(wanted, best) > std::max<std::size_t>(2, wanted.size() / 2)) {
-    return {};
-  }
-  return fmt::format("; did you mean '{}'?", best);
+  return best.empty() || !is_misspelling(wanted, best) ? "" : fmt::format("; did you mean '{}'?", best);
 }
 
 std::string listed(std::span<const std::string_view> names) {

@@ -22,6 +22,12 @@ TEST(NearestName, SuggestsOnlyWhatIsClose) {
   EXPECT_EQ(did_you_mean("x", {}), "");
 }
 
+TEST(NearestName, TellsAMisspellingFromAnotherWord) {
+  EXPECT_TRUE(is_misspelling("unit", "units"));
+  EXPECT_TRUE(is_misspelling("Momentum", "momentum"));
+  EXPECT_FALSE(is_misspelling("bias", "units"));
+}
+
 TEST(NearestName, ListsNames) {
   EXPECT_EQ(listed(kNames), "momentum, adam, adagrad");
   EXPECT_EQ(listed({}), "");

@@ -25,7 +25,7 @@ void Subset::read(std::span<const std::uint64_t> ids, std::uint64_t epoch, Batch
   batch.ids.assign(ids.begin(), ids.end());
 }
 
-ValidationSplit split_validation(std::shared_ptr<const Dataset> dataset, double fraction, std::uint64_t seed) {
+ValidationSplit split_validation(const std::shared_ptr<const Dataset>& dataset, double fraction, std::uint64_t seed) {
   const std::uint64_t size = dataset->size();
   const double wanted = std::round(fraction * static_cast<double>(size));
   if (!(wanted >= 1 && wanted < static_cast<double>(size))) {

@@ -35,7 +35,7 @@ struct ValidationSplit {
 };
 /// Sets a fraction aside: every sample is in exactly one of the two, chosen by the seed alone. Throws InputError unless
 /// both parts get a sample.
-ValidationSplit split_validation(std::shared_ptr<const Dataset> dataset, double fraction, std::uint64_t seed);
+ValidationSplit split_validation(const std::shared_ptr<const Dataset>& dataset, double fraction, std::uint64_t seed);
 
 struct Augmentation {
   int crop_padding = 0;  ///< shifts by up to this many pixels each way; what comes in from outside is 0

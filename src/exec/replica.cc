@@ -157,6 +157,17 @@ std::string Replica::nonfinite_parameter() const {
   return {};
 }
 
+std::string Replica::nonfinite_gradient() const {
+  for (const ParameterEntry& entry : table_.entries()) {
+    for (const std::span<const float> part : gradient_parts_) {
+      if (!all_finite(part.data() + entry.range.begin, entry.range.size())) {
+        return entry.name;
+      }
+    }
+  }
+  return {};
+}
+
 std::string Replica::find_nonfinite(const Batch& batch) {
   if (const std::string name = nonfinite_parameter(); !name.empty()) {
     return "parameter '" + name + "'";

@@ -48,6 +48,8 @@ class Replica {
 
   /// The first parameter that holds a number that is not finite; empty when none does.
   std::string nonfinite_parameter() const;
+  /// The first parameter whose gradient holds one, as compute_gradient() left it; empty when none does.
+  std::string nonfinite_gradient() const;
   /// What first holds a number that is not finite: "parameter 'x'" or "layer 'y'"; empty when nothing does.
   std::string find_nonfinite(const Batch& batch);
 

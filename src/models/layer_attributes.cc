@@ -58,10 +58,17 @@ void LayerAttributes::refuse(const std::string& key, const std::string& expected
 }
 
 void LayerAttributes::require(const std::string& key, const std::string& expected) {
-  if (find(key) == nullptr) {
-    throw FileError(
-        fmt::format("{}: layer '{}' needs the key '{}': {}", file_place(file_, line_), layer_, key, expected));
+  if (find(key) != nullptr) {
+    return;
   }
+  for (const auto& [found, value] : values_) {
+    if (!asked_.contains(found) && is_misspelling(found.substr(0, 60), key)) {
+      throw FileError(fmt::format("{}: key {} of layer '{}': there is no such key; did you mean '{}': {}?",
+                                  file_place(file_, value.line), quoted(found), layer_, key, expected));
+    }
+  }
+  throw FileError(
+      fmt::format("{}: layer '{}' needs the key '{}': {}", file_place(file_, line_), layer_, key, expected));
 }
 
 std::int64_t LayerAttributes::to_integer(const std::string& key, const std::string& word, std::int64_t least,

@@ -49,6 +49,8 @@ class LayerAttributes {
   /// Integers in a list.
   std::vector<std::int64_t> integers(const std::string& key, std::int64_t least, std::size_t most_items);
 
+  /// Throws FileError when the key is not there, naming the one that was most likely meant to be it.
+  void require(const std::string& key, const std::string& expected);
   /// Throws FileError with the nearest key there is for a key that no getter asked for.
   void expect_no_others(std::string_view type) const;
   /// Throws FileError about a key's value, which must be there.
@@ -56,7 +58,6 @@ class LayerAttributes {
 
  private:
   const AttributeValue* find(const std::string& key);
-  void require(const std::string& key, const std::string& expected);
   std::int64_t to_integer(const std::string& key, const std::string& word, std::int64_t least,
                           const std::string& expected) const;
 

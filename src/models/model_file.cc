@@ -275,8 +275,8 @@ class ModelReader {
     std::vector<NodeId> inputs;
     if (!layer.has_inputs) {
       if (takes_several_inputs(layer.type)) {
-        throw FileError(fmt::format("{}: layer '{}' needs the key 'inputs': the names of two or more layers",
-                                    file_place(file_, layer.line), layer.name));
+        LayerAttributes(file_, layer.line, layer.name, layer.attributes, data_)
+            .require("inputs", "the names of two or more layers");
       }
       inputs = {network.last()};
     }

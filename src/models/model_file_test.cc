@@ -125,6 +125,32 @@ TEST(ModelFile, NamesTheNearestKeyAndType) {
                         "did you mean 'here'?"));
 }
 
+TEST(ModelFile, NamesTheKeyThatIsMostLikelyTheMissingOne) {
+  EXPECT_EQ(message_of("layers:\n  - flatten\n  - dense:\n      bias: true\n      unit: 10"),
+            "m.yaml:5: key 'unit' of layer 'dense1': there is no such key; did you mean 'units': a positive integer, "
+            "'classes' or 'targets'?");
+  EXPECT_EQ(message_of("layers: [{max_pool: {stride: 2, kernal: 2}}]"),
+            "m.yaml:1: key 'kernal' of layer 'max_pool1': there is no such key; did you mean 'kernel': a positive "
+            "integer, or [height, width]?");
+  EXPECT_EQ(message_of("layers: [relu, {add: {input: [relu1, input]}}]"),
+            "m.yaml:1: key 'input' of layer 'add1': there is no such key; did you mean 'inputs': the names of two or "
+            "more layers?");
+}
+
+TEST(ModelFile, ChoosesHowDenseLayersBegin) {
+  const auto deviation = [](const std::string& init) {
+    const Graph graph = parse("layers: [flatten, {dense: {units: classes" + init + "}}]");
+    const auto parameters = graph.node(2).layer->parameters({{graph.node(1).output}});
+    return parameters[0].init.scale;
+  };
+  EXPECT_EQ(deviation(", init: he"), Initializer::he(784).scale);
+  EXPECT_EQ(deviation(", init: glorot"), Initializer::glorot(784, 10).scale);
+  EXPECT_EQ(deviation(", init: small"), Initializer::small(784).scale);
+  EXPECT_EQ(deviation(""), deviation(", init: he"));
+  EXPECT_EQ(message_of("layers: [flatten, {dense: {units: 10, init: tiny}}]"),
+            "m.yaml:1: key 'init' of layer 'dense1': expected he or glorot or small, got 'tiny'");
+}
+
 TEST(ModelFile, SaysWhatWasExpectedAndWhatCame) {
   const auto conv = [](const std::string& keys) { return message_of("layers:\n  - conv2d: {name: c, " + keys + "}"); };
   EXPECT_EQ(conv("filters: 4, kernel: big"),

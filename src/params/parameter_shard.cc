@@ -2,20 +2,23 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
 #include "base/check.h"
 #include "base/multiversion.h"
 #include "base/parallel.h"
+#include "tensor/vector_ops.h"
 
 namespace distbelief {
 
 namespace {
 
-constexpr std::int64_t kChunk = 4096;      // floats; with a chunk of scratch beside it, it fits the first-level cache
-constexpr std::int64_t kChunksAtOnce = 4;  // less is not worth waking a thread
-
+// Floats. With its gradient and slots a chunk stays in the first-level cache, so that looking at what was written costs
+// next to nothing: 0.4 % of a step of the mlp, where looking at the gradient before the update costs 2 %.
+constexpr std::int64_t kChunk = 1024;
+constexpr std::int64_t kChunksAtOnce = 16;  // less is not worth waking a thread
 constexpr int kMaxSlots = 8;
 
 DISTBELIEF_MULTIVERSION
@@ -184,11 +187,15 @@ UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const 
     }
   }
   ++updates_;
+  std::atomic<bool> finite = true;
   parallel_for(std::ssize(chunks_), kChunksAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      apply_chunk(chunks_[place(i)], parts, scale, options);
+      if (!apply_chunk(chunks_[place(i)], parts, scale, options)) {
+        finite = false;
+      }
     }
   });
+  report.finite = finite;
   next_seq_[push.lease] = expected + 1;
   report.version = Version{++version_.value};
   return report;
@@ -209,15 +216,17 @@ std::vector<double> ParameterShard::square_sums(Parts parts) const {
   return sums;
 }
 
-void ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options) {
+bool ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options) {
   Scratch scratch;
   std::array<float*, kMaxSlots> slots = {};
+  bool finite = true;
   for (const Piece& piece : pieces_of(chunk)) {
     const std::size_t count = place(piece.range.size());
     float* values = values_.data() + piece.range.begin;
     if (piece.averaged) {
       const float* observed = combine(parts, piece.range, 1.0F / static_cast<float>(parts.size()), scratch.floats);
       average_loop(values, observed, count, piece.average_rate);
+      finite = all_finite(values, piece.range.size()) && finite;
       continue;
     }
     const float* gradient = combine(parts, piece.range, scale, scratch.floats);
@@ -230,7 +239,9 @@ void ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, c
     }
     rule_.apply({options.rate, piece.decays ? options.weight_decay : 0.0F, updates_}, {values, count},
                 {gradient, count}, {slots.data(), slots_.size()});
+    finite = all_finite(values, piece.range.size()) && finite;
   }
+  return finite;
 }
 
 Version ParameterShard::read(std::span<float> out) const {

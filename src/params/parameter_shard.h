@@ -48,6 +48,7 @@ struct UpdateReport {
   std::optional<double> gradient_norm = {};  ///< before clipping; when clip_norm or drop_nonfinite asked to measure it
   std::uint64_t staleness = 0;               ///< updates between what the gradient was computed from and this one
   Version version = {};                      ///< after the update
+  bool finite = true;                        ///< false: applied, and some of the values are NaN or infinite now
 };
 
 /// A contiguous range of the flat parameter space with the optimizer state that belongs to it. The same class is a
@@ -100,7 +101,8 @@ class ParameterShard {
     return std::span(pieces_).subspan(chunk.first_piece, chunk.end_piece - chunk.first_piece);
   }
   std::vector<double> square_sums(Parts parts) const;
-  void apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options);
+  /// Whether all that it wrote is finite.
+  bool apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options);
 
   const Range range_;
   const UpdateRule& rule_;

@@ -168,8 +168,29 @@ TEST(ParameterShard, DropsWhatIsNotFiniteWhenAsked) {
 TEST(ParameterShard, ClippingByValueKeepsNanVisible) {
   Floats gradient(48, std::numeric_limits<float>::quiet_NaN());
   Local local(abc_table());
-  EXPECT_EQ(local.push(gradient, {.rate = 1, .clip_value = 1}).result, ApplyResult::applied);
+  const UpdateReport report = local.push(gradient, {.rate = 1, .clip_value = 1});
+  EXPECT_EQ(report.result, ApplyResult::applied);
+  EXPECT_FALSE(report.finite);
   EXPECT_TRUE(std::isnan(local.values[0]));
+}
+
+TEST(ParameterShard, TellsWhenAnyOfItsValuesIsNoLongerFinite) {
+  ParameterTable table;
+  table.add("a", spec_of(9001));
+  ParameterSpec statistics = spec_of(7);
+  statistics.kind = ParameterKind::averaged;
+  table.add("statistics", statistics);
+  for (const std::string_view rule : rule_names()) {
+    for (const std::size_t wrong : {std::size_t{0}, std::size_t{4097}, std::size_t{9000}, std::size_t{9008 + 3}}) {
+      for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+        Local local(table, {.name = std::string(rule)});
+        Floats gradient(static_cast<std::size_t>(table.size()), 1.0F);
+        EXPECT_TRUE(local.push(gradient, {.rate = 1}).finite) << rule;
+        gradient[wrong] = value;
+        EXPECT_FALSE(local.push(gradient, {.rate = 1}, 1, {0, 1}).finite) << rule << " at " << wrong;
+      }
+    }
+  }
 }
 
 /// Entries of odd sizes around the size of a chunk.

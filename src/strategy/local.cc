@@ -19,12 +19,10 @@ StepReport Local::step(BatchStream& batches, const StepRequest& request) {
     batches.dropped(batch->ids);
     report.outcome = StepReport::Outcome::diverged;
     report.culprit = replica_.find_nonfinite(*batch);
-  } else if (!apply_to_whole(shard_, batch->epoch, replica_.gradients(), report.sums.rows, request.update)) {
-    batches.dropped(batch->ids);
-    report.outcome = StepReport::Outcome::diverged;
-    report.culprit = "the gradient";
   } else {
-    batches.applied(batch->ids);
+    settle(apply_to_whole(shard_, replica_, batch->epoch, replica_.gradients(), report.sums.rows, request.update),
+           report);
+    report.applied ? batches.applied(batch->ids) : batches.dropped(batch->ids);
   }
   return report;
 }

@@ -34,12 +34,15 @@ struct StepReport {
   enum class Outcome {
     stepped,
     end_of_epoch,  ///< there was no batch; nothing happened
-    diverged,      ///< the loss or gradient is not finite; parameters are untouched
-    group_lost,    ///< a member of the group died or does not answer; parameters are untouched
+    /// The loss or a gradient is not finite, and parameters are untouched; or the update made a parameter so. There is
+    /// nothing to go on from but a checkpoint.
+    diverged,
+    group_lost,  ///< a member of the group died or does not answer; parameters are untouched
   } outcome = Outcome::stepped;
-  LossSums sums = {};        ///< over the samples of all members
-  std::string culprit = {};  ///< diverged: the layer or parameter where it first appeared; group_lost: who, and why
-  bool stop = false;         ///< a member was asked to stop; all hear of it after the same step
+  LossSums sums = {};  ///< over the samples of all members
+  /// diverged: what is not finite, with the name of the layer or parameter that is first; group_lost: who, and why.
+  std::string culprit = {};
+  bool stop = false;  ///< a member was asked to stop; all hear of it after the same step
 };
 
 /// A training algorithm: when a replica exchanges, with whom, and what. It never sees a layer, an MPI call or an

@@ -104,7 +104,7 @@ class Table {
     return options_.back();
   }
   void text(std::string key, std::string RunConfig::*member, std::string value, std::string help,
-            std::vector<std::string> choices = {}) {
+            const std::vector<std::string>& choices = {}) {
     RunOption& option = add(std::move(key), std::move(value), std::move(help));
     option.choices = choices;
     option.get = [member](const RunConfig& config) { return config.*member; };

@@ -208,7 +208,20 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       continue;
     }
+<<<<<<< HEAD
     if (!went_on(report, summary)) {
+=======
+    if (report.outcome == StepReport::Outcome::diverged) {
+      summary.status = "diverged";
+      const std::string when = fmt::format("at step {} (epoch {})", state.step + 1, state.epoch + 1);
+      if (std::isfinite(report.sums.loss)) {
+        summary.problem =
+            fmt::format("{} is not finite {}, though the loss is {:.4g}", report.culprit, when, mean_loss(report.sums));
+      } else {
+        summary.problem = fmt::format("the loss is {} {}; first seen in {}", report.sums.loss, when,
+                                      report.culprit.empty() ? "the loss" : report.culprit);
+      }
+>>>>>>> leftovers
       break;
     }
     state.step += 1;
@@ -219,13 +232,6 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       pause_clock();
       log_steps(state.train_seconds - state.logged_at);
       state.logged_at = state.train_seconds;
-      // A clamp can hide what is not finite from the loss, so the parameters are looked at, too.
-      if (const std::string name = replica->nonfinite_parameter(); !name.empty()) {
-        summary.status = "diverged";
-        summary.problem =
-            fmt::format("parameter '{}' is not finite after step {} (epoch {})", name, state.step, state.epoch + 1);
-        break;
-      }
       mark = Clock::now();
     }
     if (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0) {

@@ -6,9 +6,8 @@ import pathlib
 import struct
 import subprocess
 import tempfile
-import unittest
 
-from program import CLASSES, PROGRAM, REGRESSION, SPARSE, ProgramTest, idx, idx_labels, merged, npy, png
+from program import CLASSES, PROGRAM, REGRESSION, SPARSE, ProgramTest, idx, idx_labels, main, merged, npy, png
 
 QUICK = ["--data", CLASSES, "--epochs", 1, "--threads", 1]
 
@@ -195,6 +194,17 @@ class Misfits(ProgramTest):
         self.refuse(["lenet", "floats 7"], "info", "lenet", "--input", 7)
         self.refuse(["'addam'", "adam"], "info", "mlp", "--optimizer", "addam")
         self.refuse(["--data"], "info", "a", "--data", CLASSES)
+        self.refuse(["--label-column", "--data"], "info", "mlp", "--label-column", "kind")
+
+    def test_a_table_with_a_column_too_many(self):
+        (self.folder / "table.csv").write_text("a,b,kind\n" + "1,2,ant\n3,4,bee\n" * 9)
+        (self.folder / "numbers.csv").write_text("a,b,c\n1,2,3\n")
+        (self.folder / "nameless.csv").write_text("1,2,3\n")
+        (self.folder / "others.csv").write_text("a,b,kind\n1,2,cow\n")
+        self.train("a", data="table.csv", model="logistic")
+        self.refuse(["numbers.csv", "3 columns", "takes 2", "--label-column c"], "predict", "a", "numbers.csv")
+        self.refuse(["nameless.csv", "--label-column 3"], "predict", "a", "nameless.csv")
+        self.refuse(["others.csv", "--label-column kind"], "predict", "a", "others.csv")
 
 
 class Outputs(ProgramTest):
@@ -240,4 +250,4 @@ class Outputs(ProgramTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,15 +1,18 @@
 """What each command does when all is well."""
 
 import csv
+import fcntl
 import io
 import json
 import os
 import pathlib
+import pty
 import re
+import struct
 import subprocess
-import unittest
+import termios
 
-from program import CLASSES, PROGRAM, REGRESSION, SPARSE, ProgramTest, idx, npy, png
+from program import CLASSES, PROGRAM, REGRESSION, SPARSE, ProgramTest, idx, idx_labels, main, npy, png
 
 
 class Help(ProgramTest):
@@ -28,6 +31,37 @@ class Help(ProgramTest):
             self.assertIn(f"Usage: distbelief {command}", text)
             for line in text.splitlines():
                 self.assertLessEqual(len(line), 100, line)
+
+    def on_a_terminal(self, columns, *arguments):
+        """What the program writes to a terminal of this width."""
+        ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
+        environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+        program = subprocess.Popen([PROGRAM, *arguments], stdout=its, env=environment)
+        os.close(its)
+        text = b""
+        try:
+            while part := os.read(ours, 65536):
+                text += part
+        except OSError:  # how a terminal ends when nobody writes to it any more
+            pass
+        os.close(ours)
+        self.assertEqual(program.wait(timeout=60), 0)
+        return text.decode().replace("\r\n", "\n")
+
+    def test_every_help_fits_the_terminal(self):
+        for columns in [50, 80]:
+            for command in self.COMMANDS:
+                for line in self.on_a_terminal(columns, command, "--help").splitlines():
+                    self.assertLessEqual(len(line), columns, line)
+            for line in self.on_a_terminal(columns, "--help").splitlines():
+                self.assertLessEqual(len(line), columns, line)
+
+    def test_examples_that_are_broken_are_still_commands(self):
+        text = self.on_a_terminal(50, "train", "--help").split("Examples:\n")[1]
+        whole = self.succeed("train", "--help").split("Examples:\n")[1]
+        self.assertIn(" \\\n", text)
+        self.assertEqual(text.replace(" \\\n   ", "").splitlines()[2:], whole.splitlines()[1:])
 
     def test_version(self):
         self.assertRegex(self.succeed("--version"), r"^distbelief \d+\.\d+\.\d+\n$")
@@ -162,6 +196,18 @@ class Predict(ProgramTest):
         self.assertEqual(len(self.table("b", "rows.csv")), 2)
         self.assertEqual(len(self.table("b", "named.csv", "--label-column", "species")), 1)
 
+    def test_a_table_with_its_labels_in_words(self):
+        rows = ["%s,%d,%d" % (["ant", "bee", "cow"][i % 3], i % 3 * 10, i % 7) for i in range(60)]
+        (self.folder / "table.csv").write_text("kind,a,b\n" + "\n".join(rows) + "\n")
+        (self.folder / "plain.csv").write_text("a,b\n" + "\n".join(row.split(",", 1)[1] for row in rows) + "\n")
+        (self.folder / "nameless.csv").write_text("\n".join(rows) + "\n")
+        self.train("a", "--lr", 0.5, "--label-column", "kind", data="table.csv", model="logistic")
+        plain = self.succeed("predict", "a", "plain.csv")
+        self.assertIn("cow", plain)
+        self.assertEqual(self.succeed("predict", "a", "table.csv"), plain)
+        self.assertEqual(self.succeed("predict", "a", "table.csv", "--label-column", "kind"), plain)
+        self.assertEqual(self.succeed("predict", "a", "nameless.csv"), plain)
+
     def test_out_is_the_same_text(self):
         self.train("a")
         for name, option in [("x.csv", "csv"), ("x.json", "json")]:
@@ -188,6 +234,17 @@ class Look(ProgramTest):
         self.assertEqual(info["parameters"], 60 * 2 + 2 + 2 * 3 + 3 + 3 * 7 + 7)
         info = json.loads(self.succeed("info", "mlp", "--data", CLASSES, "--json"))
         self.assertEqual(info["layers"][-1]["output"], [3])
+
+    def test_info_reads_data_as_train_does(self):
+        (self.folder / "table.csv").write_text("kind,a,b\nant,1,2\nbee,3,4\n")
+        info = json.loads(self.succeed("info", "logistic", "--data", "table.csv", "--label-column", "kind", "--json"))
+        self.assertEqual(info["layers"][0]["output"], [2])
+        (self.folder / "sets/mnist").mkdir(parents=True)
+        for part, count in [("train", 20), ("t10k", 4)]:
+            idx(self.folder / f"sets/mnist/{part}-images-idx3-ubyte", count, 5)
+            idx_labels(self.folder / f"sets/mnist/{part}-labels-idx1-ubyte", [i % 3 for i in range(count)])
+        info = json.loads(self.succeed("info", "mlp", "--data", "mnist", "--data-dir", "sets", "--json"))
+        self.assertEqual(info["layers"][0]["output"], [1, 5, 5])
 
     def test_info_of_a_run(self):
         self.train("a")
@@ -261,13 +318,56 @@ class Completion(ProgramTest):
         (self.folder / "lenses.yaml").touch()
         self.assertEqual(sorted(self.complete("distbelief", "train", "--model", "len")), ["lenet", "lenses.yaml"])
 
+    # What the other shells offer at the end of a line, with a file lenses.yaml and a folder lens.d beside them.
+    OFFERED = {
+        "distbelief tr": ["train"],
+        "distbelief train --weig": ["--weight-decay"],
+        "distbelief train --schedule c": ["constant", "cosine"],
+        "distbelief train --model len": ["lens.d", "lenses.yaml", "lenet"],
+        "distbelief train --data-dir len": ["lens.d"],
+        "distbelief train --batch ": [],
+        "distbelief info lene": ["lenet"],
+        "distbelief eval lens": ["lens.d", "lenses.yaml"],
+        "distbelief eval --split train --t": ["--test-data", "--threads"],
+        "distbelief completion ": ["bash", "fish", "zsh"],
+        "distbelief models ": [],
+        "distbelief --v": ["--version"],
+    }
+
+    def output_of(self, *command):
+        (self.folder / "lenses.yaml").touch()
+        (self.folder / "lens.d").mkdir(exist_ok=True)
+        environment = {**os.environ, "HOME": str(self.folder / "home"), "PROGRAM": PROGRAM}
+        environment["PATH"] = os.path.dirname(PROGRAM) + ":" + environment["PATH"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=120, env=environment)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def test_zsh(self):
+        script = pathlib.Path(__file__).with_name("complete.zsh")
+        lines = [*self.OFFERED, "distbelief train --schedule=co"]
+        text = self.output_of("zsh", "-f", str(script), PROGRAM, *lines)
+        parts = [part.splitlines() for part in text.removeprefix("= ").split("\n= ")]
+        self.assertEqual([part[0] for part in parts], lines)
+        for line, *offered in parts:
+            wanted = self.OFFERED.get(line, ["constant", "cosine"])
+            self.assertEqual(sorted({word.rstrip("=") for word in offered}), sorted(wanted), line)
+
+    def test_fish(self):
+        for line, wanted in {**self.OFFERED, "distbelief train --schedule=co":
+                             ["--schedule=constant", "--schedule=cosine"]}.items():  # fmt: skip
+            text = self.output_of("fish", "--no-config", "-c",
+                                  "$PROGRAM completion fish | source; complete -C $argv", line)  # fmt: skip
+            offered = [word.split("\t")[0].rstrip("/") for word in text.splitlines()]
+            self.assertEqual(sorted(offered), sorted(wanted), line)
+
     def test_other_shells_name_every_option(self):
         options = set(re.findall(r"--([a-z0-9-]+)", self.succeed("train", "--help").split("Examples")[0]))
-        for shell, form in [("zsh", "'--{}["), ("fish", " -l {} ")]:
+        for shell, form in [("zsh", r"'\*?--{}=?\["), ("fish", " -l {} ")]:
             text = self.succeed("completion", shell)
             for option in options:
-                self.assertIn(form.format(option), text)
+                self.assertRegex(text, form.format(option))
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

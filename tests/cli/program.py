@@ -5,9 +5,13 @@ import pathlib
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 import zlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from test_main import main  # noqa: E402, F401: for those who import this
 
 PROGRAM = os.environ["DISTBELIEF_PROGRAM"]
 CLASSES = "synthetic:classes=3,shape=1x6x6,samples=60,test=12"

@@ -8,7 +8,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::size_t kImageBytes = 3 * 32 * 32;
+constexpr std::size_t kImageBytes = std::size_t{3} * 32 * 32;
 constexpr std::size_t kRecordBytes = 1 + kImageBytes;
 constexpr int kClasses = 10;
 

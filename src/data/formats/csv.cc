@@ -97,8 +97,37 @@ std::size_t find_label(const std::vector<std::string>& names, bool header, const
   return options.labelled ? names.size() - 1 : kNone;
 }
 
+/// A table for prediction that has one column more than the model takes: its labels are there, too. Which column they
+/// are shows where it holds the name of a class in words; otherwise the user must say.
+std::size_t find_extra_label(const FileBytes& file, const Columns& columns, const std::vector<std::string>& names,
+                             const Dataset& like) {
+  const std::vector<std::string> classes = like.class_names();
+  std::size_t label = kNone;
+  for_each_line(file, [&](std::string_view line, std::size_t number, std::size_t offset) {
+    if (number < columns.first_line || trimmed(line).empty()) {
+      return true;
+    }
+    std::size_t candidates = 0;
+    for_each_field(line, columns.separator, {file.name, number, offset}, [&](std::string_view text, std::size_t index) {
+      if (!is_number(text) && std::find(classes.begin(), classes.end(), text) != classes.end()) {
+        label = index;
+        ++candidates;
+      }
+    });
+    label = candidates == 1 ? label : kNone;
+    return false;
+  });
+  if (label == kNone) {
+    throw FileError(fmt::format(
+        "{}: {} columns, but the model takes {}: say which column is the label, as in --label-column {}", file.name,
+        columns.count, columns.count - 1, columns.first_line > 1 ? names.back() : std::to_string(columns.count)));
+  }
+  return label;
+}
+
 Columns find_columns(const FileBytes& file, const TextOptions& options) {
   Columns columns;
+  std::vector<std::string> names;
   for_each_line(file, [&](std::string_view line, std::size_t number, std::size_t offset) {
     if (number == 1 && line.starts_with("\xEF\xBB\xBF")) {
       line.remove_prefix(3);
@@ -108,7 +137,6 @@ Columns find_columns(const FileBytes& file, const TextOptions& options) {
     }
     const LinePlace place{file.name, number, offset};
     columns.separator = find_separator(line);
-    std::vector<std::string> names;
     for_each_field(line, columns.separator, place,
                    [&](std::string_view text, std::size_t) { names.emplace_back(text); });
     const bool header = std::none_of(names.begin(), names.end(), is_number) ||
@@ -125,6 +153,10 @@ Columns find_columns(const FileBytes& file, const TextOptions& options) {
     }
     return false;
   });
+  if (columns.label == kNone && options.like != nullptr &&
+      static_cast<std::int64_t>(columns.count) == options.like->spec().input.elements() + 1) {
+    columns.label = find_extra_label(file, columns, names, *options.like);
+  }
   return columns;
 }
 

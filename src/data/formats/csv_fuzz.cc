@@ -1,29 +1,6 @@
-#include "base/error.h"
 #include "data/formats/csv.h"
+#include "data/formats/text_rows_fuzz.h"
 
-// The first byte chooses the options: labels or not, kind of target, in memory or parsed on read.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace distbelief;
-  if (size == 0) {
-    return 0;
-  }
-  TextOptions options;
-  options.labelled = (data[0] & 1U) != 0;
-  options.target = static_cast<TargetKind>((data[0] >> 1U) % 3);
-  options.memory_limit = (data[0] & 128U) != 0 ? 16 : 1 << 20;
-  try {
-    const auto set = open_csv({"file", nullptr, std::as_bytes(std::span(data + 1, size - 1))}, options);
-    Batch batch;
-    const std::uint64_t ids[] = {set->size() - 1, 0};
-    if (set->spec().sparse || set->spec().input.elements() < 1 << 20) {
-      set->read(ids, 0, batch);
-    }
-    options.like = set.get();  // the same file must fit itself
-    if (set->size() > 0 &&
-        open_csv({"file", nullptr, std::as_bytes(std::span(data + 1, size - 1))}, options)->size() != set->size()) {
-      __builtin_trap();
-    }
-  } catch (const FileError&) {
-  }
-  return 0;
+  return distbelief::fuzz_text_rows(data, size, distbelief::open_csv);
 }

@@ -142,7 +142,7 @@ NpyArray parse_npy(const FileBytes& file) {
   if (text.size() < 10 || !text.starts_with(kMagic)) {
     throw FileError(fmt::format("{}: not a NPY file: expected it to begin with \\x93NUMPY", file.name));
   }
-  const int version = text[6];
+  const int version = static_cast<unsigned char>(text[6]);
   if (version < 1 || version > 3) {
     throw FileError(fmt::format("{}: byte 6: NPY version {}: expected 1, 2 or 3", file.name, version));
   }

@@ -65,6 +65,21 @@ TEST(Csv, TestPartHasTheClassesOfTheTrainingPart) {
               HasSubstr("a-file:2: label 'nut' is none of the 3 classes"));
 }
 
+TEST(Csv, LeavesOutTheLabelsWhenOnlyInputsAreWanted) {
+  const std::string train = "kind,a,b\npear,1,2\napple,3,4\n";
+  const auto fruits = open_csv(file_of(train), {.label_column = "kind"});
+  const TextOptions inputs = {.labelled = false, .like = fruits.get()};
+  for (const std::string text : {"a,b\n5,6\n", "kind,a,b\n\napple,5,6\n", "a,b,what\n5,6,pear\n", "5,pear,6\n"}) {
+    EXPECT_EQ(read(*open_csv(file_of(text), inputs), {0}).dense, (Floats{5, 6})) << text;
+  }
+  const auto message = [&](const std::string& text) { return error_of([&] { open_csv(file_of(text), inputs); }); };
+  EXPECT_EQ(message("a,b,c\n1,2,3\n"),
+            "a-file: 3 columns, but the model takes 2: say which column is the label, as in --label-column c");
+  EXPECT_THAT(message("1,2,plum\n"), HasSubstr("--label-column 3"));
+  EXPECT_THAT(message("pear,2,apple\n"), HasSubstr("--label-column 3"));
+  EXPECT_EQ(message("1,2,3,4\n"), "a-file:1: features: 4, expected 2");
+}
+
 TEST(Csv, ErrorsNameFileLineAndColumn) {
   const auto message = [](const std::string& text, const TextOptions& options = {}) {
     return error_of([&] { open_csv(file_of(text), options); });
