@@ -102,55 +102,6 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
   change_view(fmt::format("{} {}", describe(record.info), record.reason), std::chrono::milliseconds(10));
 }
 
-void CoordinatorState::fence(const Record& record) {
-  std::erase_if(lease_requests_, [&](const WaitingRequest& request) { return request.member == record.info.id; });
-  if (record.info.role == Role::server) {
-    std::vector<std::uint64_t> waiting;
-    for (auto& [incarnation, fence] : fences_) {
-      fence.unconfirmed.erase(record.info.id);
-      waiting.push_back(incarnation);
-    }
-    for (const std::uint64_t incarnation : waiting) {
-      settle_fence(incarnation);
-    }
-    return;
-  }
-  leases_.orphan(record.info.id);
-  Fence& fence = fences_[record.info.incarnation];
-  fence.member = record.info.id;
-  for (const Record* member : roster_.members()) {
-    if (member->info.role == Role::server) {
-      fence.unconfirmed.insert(member->info.id);
-    }
-  }
-  settle_fence(record.info.incarnation);
-}
-
-void CoordinatorState::settle_fence(std::uint64_t incarnation) {
-  const auto found = fences_.find(incarnation);
-  if (found == fences_.end() || !found->second.unconfirmed.empty()) {
-    return;
-  }
-  leases_.release(found->second.member);
-  fences_.erase(found);
-  serve_leases();
-}
-
-void CoordinatorState::on(Record& server, const control::FenceConfirmed& confirmed) {
-  if (server.info.role != Role::server) {
-    misbehaves(server, "FenceConfirmed");
-    return;
-  }
-  const auto found = fences_.find(confirmed.incarnation());
-  if (found == fences_.end() || found->second.unconfirmed.erase(server.info.id) == 0) {
-    return;  // it joined after the death, and answers out of caution
-  }
-  for (const auto& lease : confirmed.leases()) {
-    leases_.note_progress(found->second.member, lease.lease(), lease.next_push());
-  }
-  settle_fence(confirmed.incarnation());
-}
-
 void CoordinatorState::look_for_stalls() {
   if (phase_ != Phase::running || rules_.stall_limit.count() == 0) {
     return;

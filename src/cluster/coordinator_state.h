@@ -70,7 +70,7 @@ class CoordinatorState {
  private:
   enum class Phase : std::uint8_t { joining, running, stopping, ended };
 
-  // Joining: coordinator_join.cc
+  // coordinator_join.cc
   void join(ConnectionId connection, const control::Join& join);
   std::string why_refused(const control::Join& join) const;
   void resume(ConnectionId connection, Record& record, std::uint64_t received);
@@ -91,19 +91,20 @@ class CoordinatorState {
   void on(Record& record, const Other& other);
   void misbehaves(Record& record, const std::string& what);
 
-  // Death: coordinator_death.cc
+  // coordinator_death.cc
   void look_for_the_dead();
   void declare_dead_by_exit(Record& record);
   void declare_lost(Record& record, const std::string& cause);
-  void fence(const Record& record);
-  void settle_fence(std::uint64_t incarnation);
   void look_for_stalls();
 
-  // Leases
+  // coordinator_leases.cc
   void serve_leases();
+  void fence(const Record& record);
+  void settle_fence(std::uint64_t incarnation);
 
-  // The job as a whole
   void begin_event(Clock::time_point now);
+
+  // coordinator_job.cc
   void settle();
   void begin_stop(const std::string& reason, std::chrono::milliseconds limit);
   void fail(const std::string& reason);

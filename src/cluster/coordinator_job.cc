@@ -1,0 +1,157 @@
+// The job as a whole: its beginning, its views, its end, and how it looks from outside.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cluster/coordinator_state.h"
+
+namespace distbelief {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kReasonsShown = 3;
+
+std::string joined(const std::vector<std::string>& reasons) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(reasons.size(), kReasonsShown); ++i) {
+    text += (i == 0 ? "" : "; ") + reasons[i];
+  }
+  return reasons.size() <= kReasonsShown ? text : fmt::format("{}; and {} more", text, reasons.size() - kReasonsShown);
+}
+
+}  // namespace
+
+void CoordinatorState::settle() {
+  if (phase_ == Phase::joining && roster_.complete() && (!rules_.has_launcher || roster_.living(Role::launcher) > 0)) {
+    phase_ = Phase::running;
+    roster_.begin();
+    view_reasons_ = {"all processes joined"};
+    issue_view();
+  }
+  const int workers = roster_.living(Role::worker);
+  if (phase_ == Phase::running && workers == 0) {
+    const bool done = std::any_of(roster_.records().begin(), roster_.records().end(), [](const auto& entry) {
+      return entry.second.info.role == Role::worker && entry.second.state == Record::State::left;
+    });
+    if (done) {
+      begin_stop("all workers are done", rules_.stop_limit);
+    } else {
+      fail("all workers are lost");
+    }
+  }
+  if (phase_ == Phase::stopping && ((workers == 0 && roster_.living(Role::server) == 0) || now_ >= stop_deadline_)) {
+    end();
+  }
+}
+
+void CoordinatorState::begin_stop(const std::string& reason, milliseconds limit) {
+  if (phase_ == Phase::ended) {
+    return;
+  }
+  if (phase_ == Phase::stopping) {
+    stop_deadline_ = std::min(stop_deadline_, now_ + limit);
+    return;
+  }
+  phase_ = Phase::stopping;
+  stop_reason_ = reason;
+  stop_deadline_ = now_ + limit;
+  log("stopping: " + reason);
+  control::Order order;
+  order.set_what(control::Order::STOP);
+  order.set_term(term_);
+  order.set_reason(reason);
+  tell_all(order);
+}
+
+void CoordinatorState::fail(const std::string& reason) {
+  if (phase_ != Phase::ended && !failure_) {
+    failure_ = reason;
+  }
+  begin_stop(reason, rules_.has_launcher && roster_.living(Role::launcher) == 0 ? rules_.launcher_stop_limit
+                                                                                : rules_.stop_limit);
+}
+
+void CoordinatorState::end() {
+  phase_ = Phase::ended;
+  std::string stragglers;
+  for (const Record* member : roster_.members()) {
+    stragglers += (stragglers.empty() ? "" : ", ") + describe(member->info);
+  }
+  for (const auto& [id, record] : roster_.records()) {
+    if (!failure_ && record.info.role == Role::worker && record.state == Record::State::left && !record.succeeded) {
+      failure_ = fmt::format("{} failed: {}", describe(record.info), record.reason);
+    }
+  }
+  if (!failure_ && !stragglers.empty()) {
+    failure_ = stop_reason_;
+  }
+  End end{!failure_.has_value(), failure_.value_or(stop_reason_)};
+  if (!stragglers.empty()) {
+    end.reason += "; did not end in time: " + stragglers;
+  }
+  log("ended: " + end.reason);
+  control::Ended ended;
+  ended.set_succeeded(end.succeeded);
+  ended.set_reason(end.reason);
+  tell_all(ended);
+  actions_.emplace_back(end);
+}
+
+void CoordinatorState::change_view(const std::string& reason, milliseconds delay) {
+  view_reasons_.push_back(reason);
+  view_due_ = std::min(view_due_.value_or(now_ + delay), now_ + delay);
+}
+
+void CoordinatorState::issue_view() {
+  view_due_.reset();
+  control::View view;
+  view.set_term(term_);
+  view.set_number(++view_number_);
+  view.set_reason(joined(std::exchange(view_reasons_, {})));
+  view.set_complete(roster_.complete());
+  for (const Record* member : roster_.members()) {
+    *view.add_members() = to_wire(member->info);
+  }
+  log(fmt::format("view {}: {} members; {}", view_number_, view.members_size(), view.reason()));
+  tell_all(view);
+}
+
+std::string CoordinatorState::phase_text() const {
+  switch (phase_) {
+    case Phase::joining:
+      return fmt::format("waiting for {}: {}", roster_.missing_count(), roster_.missing());
+    case Phase::running:
+      return "running";
+    case Phase::stopping:
+      return "stopping: " + stop_reason_;
+    case Phase::ended:
+      break;
+  }
+  return "over: " + failure_.value_or(stop_reason_);
+}
+
+control::StatusReply CoordinatorState::status(Clock::time_point now) const {
+  control::StatusReply reply;
+  reply.set_term(term_);
+  reply.set_view(view_number_);
+  reply.set_elapsed_seconds(std::chrono::duration<double>(now - started_at_).count());
+  reply.set_phase(phase_text());
+  for (const auto& [id, record] : roster_.records()) {
+    if (record.info.role == Role::observer) {
+      continue;
+    }
+    control::MemberStatus& row = *reply.add_members();
+    *row.mutable_member() = to_wire(record.info);
+    row.set_state(record.state == Record::State::alive          ? control::MemberStatus::ALIVE
+                  : record.state == Record::State::reconnecting ? control::MemberStatus::RECONNECTING
+                  : record.state == Record::State::left         ? control::MemberStatus::LEFT
+                                                                : control::MemberStatus::LOST);
+    *row.mutable_progress() = record.progress;
+    row.set_seconds_since_heard(std::chrono::duration<double>(now - record.heard_at).count());
+    row.set_reason(record.reason);
+  }
+  return reply;
+}
+
+}  // namespace distbelief

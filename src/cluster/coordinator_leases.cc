@@ -1,0 +1,104 @@
+// Sample leases: who gets which, and what must happen before the dead's are given to others.
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "cluster/coordinator_state.h"
+
+namespace distbelief {
+
+void CoordinatorState::on(Record& record, const control::LeaseRequest& request) {
+  if (record.info.role != Role::worker) {
+    misbehaves(record, "a LeaseRequest");
+    return;
+  }
+  lease_requests_.push_back({record.info.id, request.samples()});
+  serve_leases();
+}
+
+void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
+  if (leases_.complete(record.info.id, done.lease())) {
+    serve_leases();
+    return;
+  }
+  control::Fenced fenced;
+  fenced.set_term(term_);
+  fenced.set_incarnation(record.info.incarnation);
+  fenced.set_reason(fmt::format("lease {} is not with {}", done.lease(), describe(record.info)));
+  tell(record, fenced);
+}
+
+void CoordinatorState::serve_leases() {
+  while (!lease_requests_.empty()) {
+    const WaitingRequest request = lease_requests_.front();
+    const auto answer = leases_.request(request.member, request.samples);
+    if (std::holds_alternative<LeaseTable::Wait>(answer)) {
+      return;
+    }
+    lease_requests_.pop_front();
+    control::LeaseGrant grant;
+    grant.set_low_water(leases_.low_water());
+    if (const auto* lease = std::get_if<Lease>(&answer)) {
+      grant.set_lease(lease->id);
+      grant.set_epoch(lease->epoch);
+      grant.set_first(lease->first);
+      grant.set_count(lease->count);
+      grant.set_next_push(lease->next_push);
+    } else {
+      grant.set_finished(true);
+    }
+    Record* record = roster_.find(request.member);
+    check(record != nullptr && record->living(), "only the living ask for leases");
+    tell(*record, grant);
+  }
+}
+
+void CoordinatorState::fence(const Record& record) {
+  std::erase_if(lease_requests_, [&](const WaitingRequest& request) { return request.member == record.info.id; });
+  if (record.info.role == Role::server) {
+    std::vector<std::uint64_t> waiting;
+    for (auto& [incarnation, fence] : fences_) {
+      fence.unconfirmed.erase(record.info.id);
+      waiting.push_back(incarnation);
+    }
+    for (const std::uint64_t incarnation : waiting) {
+      settle_fence(incarnation);
+    }
+    return;
+  }
+  leases_.orphan(record.info.id);
+  Fence& fence = fences_[record.info.incarnation];
+  fence.member = record.info.id;
+  for (const Record* member : roster_.members()) {
+    if (member->info.role == Role::server) {
+      fence.unconfirmed.insert(member->info.id);
+    }
+  }
+  settle_fence(record.info.incarnation);
+}
+
+void CoordinatorState::settle_fence(std::uint64_t incarnation) {
+  const auto found = fences_.find(incarnation);
+  if (found == fences_.end() || !found->second.unconfirmed.empty()) {
+    return;
+  }
+  leases_.release(found->second.member);
+  fences_.erase(found);
+  serve_leases();
+}
+
+void CoordinatorState::on(Record& server, const control::FenceConfirmed& confirmed) {
+  if (server.info.role != Role::server) {
+    misbehaves(server, "FenceConfirmed");
+    return;
+  }
+  const auto found = fences_.find(confirmed.incarnation());
+  if (found == fences_.end() || found->second.unconfirmed.erase(server.info.id) == 0) {
+    return;  // it joined after the death, and answers out of caution
+  }
+  for (const auto& lease : confirmed.leases()) {
+    leases_.note_progress(found->second.member, lease.lease(), lease.next_push());
+  }
+  settle_fence(confirmed.incarnation());
+}
+
+}  // namespace distbelief

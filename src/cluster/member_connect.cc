@@ -1,0 +1,153 @@
+// How a member gets a connection to its coordinator, for the first time and again.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cluster/member_session.h"
+
+namespace distbelief {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAttemptLimit{1000};
+constexpr milliseconds kBetweenAttempts{20};
+
+}  // namespace
+
+std::string Member::Session::open(Clock::time_point deadline) {
+  for (;;) {
+    const Attempt tried = attempt(std::min(deadline, Clock::now() + kAttemptLimit));
+    if (tried.kind == Attempt::Kind::joined) {
+      thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+      return {};
+    }
+    if (tried.kind != Attempt::Kind::failed) {
+      return tried.reason;
+    }
+    if (Clock::now() + kBetweenAttempts >= deadline) {
+      return fmt::format("no coordinator was reached: {}", tried.reason);
+    }
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+}
+
+Member::Session::Attempt Member::Session::attempt(Clock::time_point deadline) {
+  MessageClient::Options options;
+  options.tls = request_.tls;
+  options.longest_message = kMaxControlBytes;
+  auto [client, reason] = MessageClient::connect(address_, deadline, options);
+  if (!client) {
+    return {Attempt::Kind::failed, reason};
+  }
+  const auto failed = [&](std::string_view what) {
+    return Attempt{Attempt::Kind::failed, fmt::format("{}: {}", address_.text(), what)};
+  };
+  if (!client->send(encode_control(make_join()))) {
+    return failed("closed the connection");
+  }
+  const auto answer = client->receive(deadline);
+  if (answer.kind != MessageClient::Received::Kind::message) {
+    return failed(answer.kind == MessageClient::Received::Kind::timed_out ? "did not answer in time" : answer.reason);
+  }
+  auto decoded = decode_control(answer.message);
+  if (!decoded.ok()) {
+    return failed("sent " + decoded.reason());
+  }
+  if (const auto* accepted = std::get_if<control::Welcome>(&decoded.message())) {
+    return welcome(*accepted, std::move(client));
+  }
+  if (const auto* refused = std::get_if<control::Refused>(&decoded.message())) {
+    return {Attempt::Kind::refused, refused->reason()};
+  }
+  if (const auto* fenced = std::get_if<control::Fenced>(&decoded.message())) {
+    return {Attempt::Kind::fenced, fenced->reason()};
+  }
+  if (const auto* heard = std::get_if<control::Heard>(&decoded.message())) {
+    on(*heard);  // it has this member's Leave, whose answer got lost
+    return {Attempt::Kind::left, "left"};
+  }
+  return failed(fmt::format("sent a {} before a Welcome", kind_name(answer.message.kind)));
+}
+
+control::Join Member::Session::make_join() const {
+  control::Join join;
+  join.set_version(request_.version);
+  join.set_token(request_.token);
+  join.set_configuration(request_.configuration);
+  join.set_host(request_.host);
+  join.set_pid(request_.pid);
+  join.set_role(to_wire(request_.role));
+  join.set_rank(request_.rank.value);
+  join.set_data_address(request_.data_address);
+  join.set_launch(request_.launch);
+  join.set_nonce(nonce_);
+  join.set_member(self_.id);
+  join.set_incarnation(self_.incarnation);
+  const std::scoped_lock lock(mutex_);
+  join.set_received(received_);
+  return join;
+}
+
+Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcome,
+                                                  std::unique_ptr<MessageClient> client) {
+  const std::scoped_lock lock(mutex_);
+  if (welcome.term() < term_) {
+    return {Attempt::Kind::failed, fmt::format("{}: a coordinator of the past answered: its term is {}, this job's {}",
+                                               address_.text(), welcome.term(), term_)};
+  }
+  if (!outbox_.acknowledge(welcome.received())) {
+    return {Attempt::Kind::fenced,
+            fmt::format("the coordinator has lost count: it received {} messages of this process", welcome.received())};
+  }
+  term_ = welcome.term();
+  if (self_.id == 0) {
+    self_ = {.id = welcome.member(),
+             .incarnation = welcome.incarnation(),
+             .role = from_wire(welcome.role()),
+             .rank = Rank{welcome.rank()},
+             .host = request_.host,
+             .pid = request_.pid,
+             .data_address = request_.data_address};
+    operation_since_ = Clock::now();
+  }
+  heartbeat_ = milliseconds(welcome.heartbeat_milliseconds());
+  heard_at_ = next_heartbeat_ = Clock::now();
+  client_ = std::move(client);
+  for (const SharedControlMessage& message : outbox_.waiting()) {
+    static_cast<void>(client_->send(encode_control(*message)));  // if it breaks, the next connection begins here again
+  }
+  changed_.notify_all();
+  return {};
+}
+
+bool Member::Session::reconnect(const std::stop_token& stop) {
+  const auto deadline = heard_at_ + request_.coordinator_limit;
+  Attempt tried;
+  do {
+    tried = attempt(std::min(deadline, Clock::now() + kAttemptLimit));
+    switch (tried.kind) {
+      case Attempt::Kind::joined:
+        return true;
+      case Attempt::Kind::refused:
+      case Attempt::Kind::fenced:
+        end(CoordinatorLost{true, tried.reason});
+        return false;
+      case Attempt::Kind::left:
+        return false;
+      case Attempt::Kind::failed:
+        break;
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, stop, kBetweenAttempts, [] { return false; });
+  } while (!stop.stop_requested() && Clock::now() < deadline);
+  if (!stop.stop_requested()) {
+    end(CoordinatorLost{
+        false,
+        fmt::format("the coordinator is gone for {} s: {}",
+                    std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_at_).count(), tried.reason)});
+  }
+  return false;
+}
+
+}  // namespace distbelief
