@@ -49,11 +49,12 @@ StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
   }
   average_observed(replica_.table(), lanes[0], told.contributions);
   const std::array<std::span<const float>, 1> parts = {lanes[0]};
-  if (!apply_to_whole(shard_, batch->epoch, parts, report.sums.rows, request.update)) {
+  const WholeUpdate update = apply_to_whole(shard_, replica_, batch->epoch, parts, report.sums.rows, request.update);
+  settle_samples(batches, *batch, told, update.applied);
+  if (!update.culprit.empty()) {
     report.outcome = StepReport::Outcome::diverged;
-    report.culprit = "the gradient";
+    report.culprit = update.culprit;
   }
-  settle_samples(batches, *batch, told, report.outcome);
   return report;
 }
 

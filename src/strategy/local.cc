@@ -20,9 +20,13 @@ StepReport Local::step(BatchStream& batches, const StepRequest& request) {
     report.outcome = StepReport::Outcome::diverged;
     report.culprit = replica_.find_nonfinite(*batch);
   } else {
-    settle(apply_to_whole(shard_, replica_, batch->epoch, replica_.gradients(), report.sums.rows, request.update),
-           report);
-    report.applied ? batches.applied(batch->ids) : batches.dropped(batch->ids);
+    const WholeUpdate update =
+        apply_to_whole(shard_, replica_, batch->epoch, replica_.gradients(), report.sums.rows, request.update);
+    update.applied ? batches.applied(batch->ids) : batches.dropped(batch->ids);
+    if (!update.culprit.empty()) {
+      report.outcome = StepReport::Outcome::diverged;
+      report.culprit = update.culprit;
+    }
   }
   return report;
 }

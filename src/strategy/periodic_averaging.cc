@@ -88,9 +88,7 @@ LossSums PeriodicAveraging::train_alone(const Batch& batch, const UpdateOptions&
   }
   // An empty share is a step too, so that all members' counters stay equal.
   const std::vector<std::span<const float>> parts(lanes.begin(), lanes.end());
-  if (!apply_to_whole(shard_, batch.epoch, parts, std::max<std::int64_t>(sums.rows, 1), update)) {
-    culprit_ = "the gradient";
-  }
+  culprit_ = apply_to_whole(shard_, replica_, batch.epoch, parts, std::max<std::int64_t>(sums.rows, 1), update).culprit;
   return sums;
 }
 

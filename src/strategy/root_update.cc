@@ -22,11 +22,11 @@ StepReport RootUpdate::join() {
   return outcome.ok() ? StepReport{} : lost_report(outcome);
 }
 
-bool RootUpdate::apply(std::span<float> sum, const StepExchange::Told& told, std::uint64_t epoch,
-                       const UpdateOptions& update) {
+WholeUpdate RootUpdate::apply(std::span<float> sum, const StepExchange::Told& told, std::uint64_t epoch,
+                              const UpdateOptions& update) {
   average_observed(replica_.table(), sum, told.contributions);
   const std::array<std::span<const float>, 1> parts = {sum};
-  return apply_to_whole(*shard_, epoch, parts, told.sums.rows, update);
+  return apply_to_whole(*shard_, replica_, epoch, parts, told.sums.rows, update);
 }
 
 StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
@@ -53,22 +53,26 @@ StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
   if (!std::isfinite(report.sums.loss)) {
     return exchange_.diverged(replica_, *batch, own, told, batches, deadline);
   }
-  std::byte applied{1};
-  if (group_.position() == 0 && !apply(lanes[0], told, batch->epoch, request.update)) {
-    applied = std::byte{0};
+  WholeUpdate update;
+  if (group_.position() == 0) {
+    update = apply(lanes[0], told, batch->epoch, request.update);
   }
+  auto applied = static_cast<std::byte>(update.applied ? 1 : 0);
   outcome = group_.broadcast(std::span(&applied, 1), 0, deadline);
   if (outcome.ok() && applied == std::byte{1}) {
     outcome = group_.broadcast(std::as_writable_bytes(replica_.values()), 0, deadline);
   }
+  if (outcome.ok()) {
+    outcome = exchange_.tell_culprit(update.culprit, deadline);
+  }
   if (!outcome.ok()) {
     return lost_report(outcome);
   }
-  if (applied == std::byte{0}) {
+  settle_samples(batches, *batch, told, applied == std::byte{1});
+  if (!update.culprit.empty()) {
     report.outcome = StepReport::Outcome::diverged;
-    report.culprit = "the gradient";
+    report.culprit = update.culprit;
   }
-  settle_samples(batches, *batch, told, report.outcome);
   return report;
 }
 

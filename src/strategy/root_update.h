@@ -1,6 +1,7 @@
 #pragma once
 
 #include "strategy/step_exchange.h"
+#include "strategy/whole_model.h"
 
 namespace distbelief {
 
@@ -18,8 +19,9 @@ class RootUpdate : public Strategy {
   void visit_state(StateVisitor& visitor) override;
 
  private:
-  /// The root's part of a step: the sum is in `sum`. False when the gradient is not finite.
-  bool apply(std::span<float> sum, const StepExchange::Told& told, std::uint64_t epoch, const UpdateOptions& update);
+  /// The root's part of a step: the sum is in `sum`.
+  WholeUpdate apply(std::span<float> sum, const StepExchange::Told& told, std::uint64_t epoch,
+                    const UpdateOptions& update);
 
   Replica& replica_;
   Group& group_;

@@ -107,7 +107,7 @@ StepReport StepExchange::diverged(Replica& replica, const Batch& batch, const Lo
   if (const Outcome outcome = tell_culprit(report.culprit, deadline); !outcome.ok()) {
     report.culprit = lost_text(outcome);
   }
-  settle_samples(batches, batch, told, report.outcome);
+  settle_samples(batches, batch, told, false);
   return report;
 }
 
@@ -130,9 +130,8 @@ void average_observed(const ParameterTable& table, std::span<float> sum, std::in
   }
 }
 
-void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told,
-                    StepReport::Outcome outcome) {
-  if (outcome == StepReport::Outcome::stepped) {
+void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told, bool applied) {
+  if (applied) {
     batches.applied(batch.ids);
     batches.applied(told.others);
   } else {

@@ -51,8 +51,7 @@ std::int64_t contributions(const Batch& batch, std::span<const std::span<float>>
 /// What was observed, such as batch norm's statistics, counts as the mean of all that observed it.
 void average_observed(const ParameterTable& table, std::span<float> sum, std::int64_t contributions);
 /// Tells the audit what became of everybody's samples.
-void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told,
-                    StepReport::Outcome outcome);
+void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told, bool applied);
 
 /// "rank 2 closed the connection".
 std::string lost_text(const Outcome& outcome);

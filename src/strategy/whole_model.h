@@ -1,13 +1,22 @@
 #pragma once
 
+#include <string>
+
+#include "exec/replica.h"
 #include "params/parameter_shard.h"
 
 namespace distbelief {
 
+/// What became of a gradient.
+struct WholeUpdate {
+  bool applied = true;       ///< false: it is not finite, and was dropped
+  std::string culprit = {};  ///< what is not finite: the gradient, or now a parameter; empty when all is well
+};
+
 /// Applies the gradient of one step of a process that holds the whole model: an epoch is one lease, its steps are the
-/// pushes, in order. False when the gradient is not finite and was dropped.
-[[nodiscard]] bool apply_to_whole(ParameterShard& shard, std::uint64_t epoch,
-                                  std::span<const std::span<const float>> parts, std::int64_t rows,
-                                  const UpdateOptions& options);
+/// pushes, in order.
+[[nodiscard]] WholeUpdate apply_to_whole(ParameterShard& shard, const Replica& replica, std::uint64_t epoch,
+                                         std::span<const std::span<const float>> parts, std::int64_t rows,
+                                         const UpdateOptions& options);
 
 }  // namespace distbelief

@@ -124,7 +124,7 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
 }
 
 bool Trainer::Run::went_on(const StepReport& report, RunSummary& summary) const {
-  const std::string when = fmt::format("in step {} (epoch {})", state.step + 1, state.epoch + 1);
+  const std::string when = fmt::format("at step {} (epoch {})", state.step + 1, state.epoch + 1);
   if (report.outcome == StepReport::Outcome::group_lost) {
     summary.status = "lost";
     summary.problem = fmt::format("{} {}", team.explain ? team.explain(report.culprit) : report.culprit, when);
@@ -132,9 +132,13 @@ bool Trainer::Run::went_on(const StepReport& report, RunSummary& summary) const 
   }
   if (report.outcome == StepReport::Outcome::diverged) {
     summary.status = "diverged";
-    summary.problem =
-        fmt::format("the loss is {} at step {} (epoch {}); first seen in {}", report.sums.loss, state.step + 1,
-                    state.epoch + 1, report.culprit.empty() ? "the loss" : report.culprit);
+    if (std::isfinite(report.sums.loss)) {
+      summary.problem =
+          fmt::format("{} is not finite {}, though the loss is {:.4g}", report.culprit, when, mean_loss(report.sums));
+    } else {
+      summary.problem = fmt::format("the loss is {} {}; first seen in {}", report.sums.loss, when,
+                                    report.culprit.empty() ? "the loss" : report.culprit);
+    }
     return false;
   }
   return true;
@@ -208,20 +212,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       continue;
     }
-<<<<<<< HEAD
     if (!went_on(report, summary)) {
-=======
-    if (report.outcome == StepReport::Outcome::diverged) {
-      summary.status = "diverged";
-      const std::string when = fmt::format("at step {} (epoch {})", state.step + 1, state.epoch + 1);
-      if (std::isfinite(report.sums.loss)) {
-        summary.problem =
-            fmt::format("{} is not finite {}, though the loss is {:.4g}", report.culprit, when, mean_loss(report.sums));
-      } else {
-        summary.problem = fmt::format("the loss is {} {}; first seen in {}", report.sums.loss, when,
-                                      report.culprit.empty() ? "the loss" : report.culprit);
-      }
->>>>>>> leftovers
       break;
     }
     state.step += 1;
