@@ -144,7 +144,12 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
     const bool resumes = !arguments->resume.empty();
     const auto stop_requested = [] { return stop_signal() != 0; };
     if (config.algorithm != "local") {
-      const std::filesystem::path folder = resumes ? std::filesystem::path(arguments->resume) : prepare_run(config);
+      std::filesystem::path folder = arguments->resume;
+      if (resumes) {
+        change_run(folder, config);
+      } else {
+        folder = prepare_run(config);
+      }
       catch_stop_signals();
       const std::string transport = transport_of(config);
       if (transport == "threads") {

@@ -54,8 +54,9 @@ class SameBatch : public BatchStream {
     batch_.classes = {0, 1};
   }
   const Batch* next() override { return &batch_; }
-  void applied(const Batch& /*batch*/) override { ++applied_; }
-  void dropped(const Batch& /*batch*/) override { ++dropped_; }
+  void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
+  void applied(std::span<const std::uint64_t> /*ids*/) override { ++applied_; }
+  void dropped(std::span<const std::uint64_t> /*ids*/) override { ++dropped_; }
   int applied() const { return applied_; }
   int dropped() const { return dropped_; }
 
@@ -65,7 +66,7 @@ class SameBatch : public BatchStream {
   int dropped_ = 0;
 };
 
-/// A replica of a network with the cliff in it, and a strategy that has joined it.
+/// A replica of a network with the cliff in it, and a strategy for it.
 struct Training {
   Training() {
     NodeId x = graph.add_input({2});
@@ -76,20 +77,20 @@ struct Training {
     table = layout_parameters(graph);
     replica.emplace(graph, table, ReplicaOptions{});
     table.initialize(1, replica->values());
-    strategy.join(*replica);
+    strategy.emplace(*replica, *rule);
   }
 
   Graph graph{"steep"};
   ParameterTable table;
   std::optional<Replica> replica;
   std::unique_ptr<UpdateRule> rule = make_rule({});
-  Local strategy{*rule};
+  std::optional<Local> strategy;
   SameBatch batches;
 };
 
 TEST(Local, SaysWhichParameterAnInfiniteGradientBroke) {
   Training training;
-  const StepReport report = training.strategy.step(*training.replica, training.batches, {.rate = 0.1F});
+  const StepReport report = training.strategy->step(training.batches, {.update = {.rate = 0.1F}});
   EXPECT_EQ(report.outcome, StepReport::Outcome::diverged);
   EXPECT_TRUE(std::isfinite(report.sums.loss));
   EXPECT_EQ(report.culprit, "parameter 'cliff.edge'");
@@ -100,7 +101,7 @@ TEST(Local, TouchesNothingWhenTheGradientIsMeasuredFirst) {
   Training training;
   const std::vector<float> before(training.replica->values().begin(), training.replica->values().end());
   const StepReport report =
-      training.strategy.step(*training.replica, training.batches, {.rate = 0.1F, .drop_nonfinite = true});
+      training.strategy->step(training.batches, {.update = {.rate = 0.1F, .drop_nonfinite = true}});
   EXPECT_EQ(report.outcome, StepReport::Outcome::diverged);
   EXPECT_EQ(report.culprit, "the gradient of 'cliff.edge'");
   EXPECT_EQ(std::vector<float>(training.replica->values().begin(), training.replica->values().end()), before);
@@ -110,9 +111,9 @@ TEST(Local, TouchesNothingWhenTheGradientIsMeasuredFirst) {
 TEST(Local, StepsOnWhileAllIsFinite) {
   Training training;
   training.table.freeze("cliff.*");
-  training.strategy.join(*training.replica);
+  training.strategy.emplace(*training.replica, *training.rule);
   for (int step = 0; step < 3; ++step) {
-    EXPECT_EQ(training.strategy.step(*training.replica, training.batches, {.rate = 0.1F}).outcome,
+    EXPECT_EQ(training.strategy->step(training.batches, {.update = {.rate = 0.1F}}).outcome,
               StepReport::Outcome::stepped);
   }
   EXPECT_EQ(training.batches.applied(), 3);

@@ -222,6 +222,13 @@ const std::filesystem::path& Trainer::folder() const { return run_->folder->path
 
 RunSummary Trainer::run(const std::function<bool()>& stop_requested) { return run_->train(stop_requested); }
 
+void change_run(const std::filesystem::path& path, RunConfig config) {
+  check_config(config);
+  const RunFolder folder = RunFolder::open(path);
+  config.out = folder.path().string();
+  write_file_atomically(folder.config(), config_text(config));
+}
+
 RunConfig config_of_run(const std::filesystem::path& folder) {
   RunConfig config;
   apply_config_file(config, RunFolder::open(folder).config());

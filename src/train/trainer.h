@@ -95,6 +95,9 @@ class Trainer {
 /// a job whose processes will train in it. Throws InputError; then there is no folder.
 std::filesystem::path prepare_run(RunConfig config);
 
+/// Writes a changed configuration into the folder of a run that a job will go on with. Throws InputError.
+void change_run(const std::filesystem::path& folder, RunConfig config);
+
 /// The resolved configuration of the run in this folder.
 RunConfig config_of_run(const std::filesystem::path& folder);
 

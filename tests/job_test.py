@@ -1,0 +1,229 @@
+"""Jobs of several processes: real processes, real kills, real clocks with deadlines.
+
+job_test.py PROGRAM    the distbelief executable
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = None
+DEADLINE = 240  # seconds for a whole job, on a machine that does much else
+TRANSPORTS = ["threads", "socket", "mpi"]
+
+
+def processes_in(folder):
+    """Pids and command lines of all processes that mention the folder, but for this one."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if folder.encode() in words and os.path.exists(f"/proc/{name}/exe"):
+            found[int(name)] = words
+    return found
+
+
+def workers_in(folder):
+    """Pids of the worker processes of a job, in the order in which they were started."""
+    return sorted(pid for pid, words in processes_in(folder).items()
+                  if b"worker" in words and not words[0].startswith(b"mpi"))
+
+
+class JobTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+        self.started = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def path(self, name):
+        return os.path.join(self.scratch.name, name)
+
+    def start(self, *arguments):
+        process = subprocess.Popen([PROGRAM, "train", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, env={**os.environ, "TMPDIR": self.scratch.name})
+        self.started.append(process)
+        return process
+
+    def train(self, *arguments, code=0):
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual(process.returncode, code, output)
+        return output
+
+    def small(self, name, *more):
+        return ["--model", "mlp", "--model-options", "hidden=32", "--data", "synthetic:classes=4,shape=1x12x12,samples=1500,seed=3,noise=6",
+                "--batch", "30", "--out", self.path(name), "--log-every", "1", "--threads", "1", *more]
+
+    def summary(self, name):
+        with open(self.path(name) + "/summary.json") as file:
+            return json.load(file)
+
+    def losses(self, name):
+        with open(self.path(name) + "/metrics.jsonl") as file:
+            rows = [json.loads(line) for line in file]
+        return [row["train_loss"] for row in rows if "train_loss" in row]
+
+    def model(self, name):
+        with open(self.path(name) + "/model.safetensors", "rb") as file:
+            return file.read()
+
+    def wait_until(self, condition, what):
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
+            time.sleep(0.01)
+
+    def wait_for_steps(self, name, process):
+        metrics = self.path(name) + "/metrics.jsonl"
+
+        def stepped():
+            self.assertIsNone(process.poll(), "the job ended early")
+            return os.path.exists(metrics) and os.path.getsize(metrics) > 500
+
+        self.wait_until(stepped, "a few steps")
+
+    def expect_nothing_left(self, name):
+        folder = self.path(name)
+        self.wait_until(lambda: not processes_in(folder), f"processes of {name} to end: {processes_in(folder)}")
+        self.assertFalse(os.path.exists(folder + "/job.json"))
+
+
+class Equality(JobTest):
+    def test_workers_give_the_losses_of_one_process(self):
+        self.train(*self.small("one"), "--epochs", "1")
+        alone = self.losses("one")[:20]
+        for workers in (1, 2, 3, 4):
+            name = f"team{workers}"
+            self.train(*self.small(name), "--epochs", "1", "--algorithm", "allreduce", "--workers", str(workers),
+                       "--transport", "threads")
+            for found, wanted in zip(self.losses(name), alone, strict=False):
+                self.assertAlmostEqual(found, wanted, delta=1e-4 * wanted)
+
+    def test_every_transport_gives_the_same_bits(self):
+        for algorithm in ("allreduce", "sync", "averaging"):
+            models = []
+            for transport in TRANSPORTS:
+                name = f"{algorithm}-{transport}"
+                self.train(*self.small(name), "--epochs", "1", "--algorithm", algorithm, "--workers", "3",
+                           "--transport", transport)
+                models.append(self.model(name))
+                audit = self.summary(name)["samples"]
+                self.assertEqual(audit, {"leased": 1500, "applied": 1500, "dropped": 0, "lost": 0, "duplicated": 0})
+                self.expect_nothing_left(name)
+            self.assertTrue(all(model == models[0] for model in models), algorithm)
+
+    def test_summary_says_both_batches(self):
+        self.train(*self.small("sync"), "--epochs", "1", "--algorithm", "allreduce", "--workers", "3", "--transport",
+                   "threads")
+        self.assertEqual((self.summary("sync")["batch"], self.summary("sync")["batch_per_worker"]), (30, 10))
+        self.train(*self.small("own"), "--epochs", "1", "--algorithm", "averaging", "--workers", "3", "--transport",
+                   "threads")
+        self.assertEqual((self.summary("own")["batch"], self.summary("own")["batch_per_worker"]), (90, 30))
+
+
+class Deaths(JobTest):
+    def expect_exact_end(self, name, samples):
+        """The run, resumed to its end, has used every sample of every epoch once."""
+        self.train("--resume", self.path(name), "--epochs", "2")
+        self.assertEqual(self.summary(name)["samples"]["applied"], samples)
+        self.assertEqual(self.summary(name)["samples"]["lost"], 0)
+        self.assertEqual(self.summary(name)["samples"]["duplicated"], 0)
+
+    def test_a_killed_worker_is_named_and_a_checkpoint_stays(self):
+        for transport in ("socket", "mpi"):
+            for victim in (0, 1):
+                name = f"{transport}{victim}"
+                process = self.start(*self.small(name), "--epochs", "2000", "--algorithm", "allreduce", "--workers",
+                                     "3", "--transport", transport)
+                self.wait_for_steps(name, process)
+                pid = workers_in(self.path(name))[victim]
+                os.kill(pid, signal.SIGKILL)
+                output, _ = process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 4, output)
+                self.assertIn(f"pid {pid}", output)
+                self.assertIn("--resume", output)
+                self.assertTrue(os.listdir(self.path(name) + "/checkpoints"), output)
+                self.expect_nothing_left(name)
+
+    def test_ctrl_c_stops_all_and_resume_goes_on_bit_for_bit(self):
+        self.train(*self.small("whole"), "--epochs", "40", "--algorithm", "allreduce", "--workers", "2", "--transport",
+                   "socket")
+        process = self.start(*self.small("parts"), "--epochs", "40", "--algorithm", "allreduce", "--workers", "2",
+                             "--transport", "socket")
+        self.wait_for_steps("parts", process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertIn(process.returncode, (0, 130), output)  # 0: it had finished before the signal came
+        self.expect_nothing_left("parts")
+        if process.returncode == 130:
+            self.train("--resume", self.path("parts"))
+        self.assertEqual(self.model("parts"), self.model("whole"))
+        self.assertEqual(self.losses("parts"), self.losses("whole"))
+
+    def test_when_the_launcher_is_killed_all_end_and_resume_works(self):
+        for transport in ("socket", "mpi"):
+            process = self.start(*self.small(transport), "--epochs", "2000", "--checkpoint-every", "5", "--algorithm",
+                                 "allreduce", "--workers", "2", "--transport", transport)
+            self.wait_for_steps(transport, process)
+            process.kill()
+            process.communicate()
+            killed = time.monotonic()
+            folder = self.path(transport)
+            self.wait_until(lambda: not processes_in(folder), f"all processes to end: {processes_in(folder)}")
+            self.assertLess(time.monotonic() - killed, 10)
+            self.train("--resume", folder, "--epochs", "1")
+
+
+class Status(JobTest):
+    def test_shows_all_members(self):
+        process = self.start(*self.small("run"), "--epochs", "2000", "--algorithm", "allreduce", "--workers", "2",
+                             "--transport", "socket")
+        self.wait_for_steps("run", process)
+        status = subprocess.run([PROGRAM, "status", self.path("run")], capture_output=True, text=True, timeout=60)
+        self.assertEqual(status.returncode, 0, status.stderr)
+        self.assertEqual(status.stdout.count("worker"), 2, status.stdout)
+        self.assertEqual(os.stat(self.path("run") + "/job.json").st_mode & 0o777, 0o600)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE)
+        self.expect_nothing_left("run")
+
+    def test_no_job_is_one_clear_line(self):
+        os.mkdir(self.path("empty"))
+        status = subprocess.run([PROGRAM, "status", self.path("empty")], capture_output=True, text=True, timeout=60)
+        self.assertEqual(status.returncode, 2, status.stderr)
+        self.assertEqual(status.stderr.count("\n"), 1)
+
+
+class BadInput(JobTest):
+    def test_local_with_many_workers_is_refused(self):
+        output = self.train(*self.small("run"), "--workers", "2", code=2)
+        self.assertIn("allreduce", output)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_wrong_data_is_refused_before_anything_runs(self):
+        output = self.train("--data", self.path("none.csv"), "--workers", "2", "--algorithm", "allreduce", "--out",
+                            self.path("run"), code=2)
+        self.assertEqual(output.count("\n"), 1, output)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
