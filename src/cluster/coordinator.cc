@@ -81,6 +81,10 @@ class Coordinator::Loop : public MessageServer::Handler {
     {
       const std::scoped_lock lock(mutex_);
       reason = std::exchange(stop_reason_, std::nullopt);
+      result_ = ending_;
+    }
+    if (ending_) {
+      ended_.notify_all();
     }
     if (reason) {
       state_.stop(*reason, Clock::now());
@@ -127,9 +131,8 @@ class Coordinator::Loop : public MessageServer::Handler {
           options_.log(log->text);
         }
       } else if (auto* end = std::get_if<CoordinatorState::End>(&action)) {
-        const std::scoped_lock lock(mutex_);
-        result_ = JobResult{end->succeeded, end->reason};
-        ended_.notify_all();
+        // Told at the next tick: what was sent just now must be with the server before somebody destroys it.
+        ending_ = JobResult{end->succeeded, end->reason};
       }
     }
   }
@@ -138,7 +141,10 @@ class Coordinator::Loop : public MessageServer::Handler {
   const JobRules rules_;
   Address address_;
 
-  CoordinatorState state_;  // the server's thread only, once there is one
+  // The server's thread only, once there is one.
+  CoordinatorState state_;
+  std::optional<JobResult> ending_;
+
   // What the server's thread uses: server_ itself changes while that thread still runs, at the beginning and the end.
   std::atomic<MessageServer*> ready_server_ = nullptr;
 
