@@ -33,8 +33,12 @@ class MessageServer::Loop {
         listener_(address),
         listening_(io_, listener_.fd()),
         accept_pause_(io_),
-        tick_timer_(io_),
-        thread_([this] { run(); }) {}
+        tick_timer_(io_) {}
+
+  /// Once, when the server's object is whole: the handler may use it from then on.
+  void start() {
+    thread_ = std::jthread([this] { run(); });
+  }
 
   ~Loop() {
     asio::post(io_, [this] { stop(); });
@@ -212,7 +216,9 @@ class MessageServer::Loop {
 };
 
 MessageServer::MessageServer(const Address& address, Handler& handler, const Options& options)
-    : loop_(std::make_unique<Loop>(address, handler, options)) {}
+    : loop_(std::make_unique<Loop>(address, handler, options)) {
+  loop_->start();
+}
 MessageServer::~MessageServer() = default;
 const Address& MessageServer::address() const { return loop_->address(); }
 void MessageServer::send(ConnectionId id, const Message& message) { loop_->send(id, message); }

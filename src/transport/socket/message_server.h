@@ -61,7 +61,8 @@ class MessageServer {
 
   /// Listens when it returns. Throws InputError that names the address or the TLS file. A unix socket's file that a
   /// dead server left is replaced, one of a living server is refused. `handler` must live until the destructor
-  /// returned.
+  /// returned. It may be called before the constructor returned, with the server usable by then: let the handler own
+  /// the server as its last member, rather than be told of it later.
   MessageServer(const Address& address, Handler& handler, const Options& options);
   MessageServer(const Address& address, Handler& handler) : MessageServer(address, handler, Options()) {}
   /// Closes all connections; the handler is not called any more, not even for those. What was sent still goes out: this

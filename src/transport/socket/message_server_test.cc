@@ -35,6 +35,9 @@ Clock::time_point soon() { return Clock::now() + std::chrono::seconds(30); }
 class Recorder : public MessageServer::Handler {
  public:
   void opened(ConnectionId id, const std::string& peer) override {
+    if (on_open) {
+      on_open(id);
+    }
     change([&] {
       open.push_back(id);
       last_peer = peer;
@@ -72,6 +75,7 @@ class Recorder : public MessageServer::Handler {
   std::vector<Message> messages_so_far() { return copy_of(messages); }
   std::vector<std::string> reasons_so_far() { return copy_of(reasons); }
 
+  std::function<void(ConnectionId)> on_open;                 // like answer
   std::function<void(ConnectionId, const Message&)> answer;  // on the server's thread; set before anyone connects
   std::mutex mutex;
   std::condition_variable changed;
@@ -274,35 +278,35 @@ TEST_P(MessageServerTest, TrustAllowsLongMessages) {
 
 TEST_P(MessageServerTest, WhoIsNotTrustedInTimeIsClosed) {
   MessageServer* own = nullptr;
-  handler.answer = [&](ConnectionId id, const Message& message) {
-    if (message.body == "token") {
+  handler.on_open = [&](ConnectionId id) {
+    if (id == ConnectionId{1}) {
       own->trust(id);
     }
   };
-  MessageServer server(
-      where(), handler,
-      {.limits = {.until_trust = std::chrono::milliseconds(20), .tick = std::chrono::milliseconds(5)}});
+  using std::chrono::milliseconds;
+  MessageServer server(where(), handler, {.limits = {.until_trust = milliseconds(20), .tick = milliseconds(5)}});
   own = &server;
   const auto trusted = connected(server.address());
-  ASSERT_TRUE(trusted->send({1, "token"}));
-  ASSERT_TRUE(handler.eventually([&] { return handler.messages.size() == 1; }));
+  ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 1; }));
   const auto silent = connected(server.address());
   EXPECT_EQ(silent->receive(soon()).kind, Received::Kind::closed);
   ASSERT_TRUE(handler.eventually([&] { return !handler.reasons.empty(); }));
   EXPECT_EQ(handler.reasons_so_far()[0], "did not say who it is in time");
+  ASSERT_TRUE(trusted->send({1, "still here"}));
+  EXPECT_TRUE(handler.eventually([&] { return handler.messages.size() == 1; }));
 }
 
 TEST_P(MessageServerTest, WhoDoesNotReadIsClosedAndHindersNobody) {
   MessageServer server(where(), handler, {.limits = {.most_queued = 1 << 20}});
   RawPeer lazy(server.address());
   ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 1; }));
-  const ConnectionId id = handler.open_now()[0];
   const auto client = connected(server.address());
   ASSERT_TRUE(handler.eventually([&] { return handler.open.size() == 2; }));
+  const std::vector<ConnectionId> ids = handler.open_now();
   for (int i = 0; i < 64; ++i) {  // more than the system's own buffers take
-    server.send(id, {1, std::string(512 << 10, 'x')});
+    server.send(ids[0], {1, std::string(512 << 10, 'x')});
   }
-  server.send(handler.open_now()[1], {1, "news"});
+  server.send(ids[1], {1, "news"});
   EXPECT_EQ(client->receive(soon()).message.body, "news");
   ASSERT_TRUE(handler.eventually([&] { return !handler.reasons.empty(); }));
   EXPECT_THAT(handler.reasons_so_far()[0], StartsWith("reads too slowly"));
