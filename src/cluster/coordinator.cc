@@ -50,7 +50,7 @@ class Coordinator::Loop : public MessageServer::Handler {
     write_job_file(
         options_.run_folder,
         {.address = address_, .token = rules_.token, .pid = ::getpid(), .term = state_.term(), .started = utc_now()});
-    ready_ = true;
+    ready_server_ = server_.get();
   }
 
   ~Loop() override {
@@ -81,6 +81,10 @@ class Coordinator::Loop : public MessageServer::Handler {
     {
       const std::scoped_lock lock(mutex_);
       reason = std::exchange(stop_reason_, std::nullopt);
+      result_ = ending_;
+    }
+    if (ending_) {
+      ended_.notify_all();
     }
     if (reason) {
       state_.stop(*reason, Clock::now());
@@ -105,7 +109,8 @@ class Coordinator::Loop : public MessageServer::Handler {
 
  private:
   void carry_out() {
-    if (!ready_) {
+    MessageServer* server = ready_server_;
+    if (server == nullptr) {
       return;  // the constructor has not come back with the server; what is to be done stays with the state
     }
     SharedControlMessage last;
@@ -116,19 +121,18 @@ class Coordinator::Loop : public MessageServer::Handler {
           encoded = encode_control(*send->message);
           last = send->message;
         }
-        server_->send(send->to, encoded);
+        server->send(send->to, encoded);
       } else if (auto* trust = std::get_if<CoordinatorState::Trust>(&action)) {
-        server_->trust(trust->connection);
+        server->trust(trust->connection);
       } else if (auto* close = std::get_if<CoordinatorState::Close>(&action)) {
-        server_->close(close->connection, close->reason);
+        server->close(close->connection, close->reason);
       } else if (auto* log = std::get_if<CoordinatorState::Log>(&action)) {
         if (options_.log) {
           options_.log(log->text);
         }
       } else if (auto* end = std::get_if<CoordinatorState::End>(&action)) {
-        const std::scoped_lock lock(mutex_);
-        result_ = JobResult{end->succeeded, end->reason};
-        ended_.notify_all();
+        // Told at the next tick: what was sent just now must be with the server before somebody destroys it.
+        ending_ = JobResult{end->succeeded, end->reason};
       }
     }
   }
@@ -137,9 +141,12 @@ class Coordinator::Loop : public MessageServer::Handler {
   const JobRules rules_;
   Address address_;
 
-  // The server's thread only, once ready_.
+  // The server's thread only, once there is one.
   CoordinatorState state_;
-  std::atomic<bool> ready_ = false;
+  std::optional<JobResult> ending_;
+
+  // What the server's thread uses: server_ itself changes while that thread still runs, at the beginning and the end.
+  std::atomic<MessageServer*> ready_server_ = nullptr;
 
   std::mutex mutex_;
   std::condition_variable ended_;

@@ -55,7 +55,7 @@ void say(const std::string& line) { std::ofstream(variable("PIPE")) << line + "\
   request.launch = std::stoull(variable(kLaunchVariable));
   EventRecorder events;
   request.on_event = [&](const MemberEvent& event) { events.add(event); };
-  const auto joined = Member::join(Address::parse(variable("ADDRESS")), request, patience());
+  auto joined = Member::join(Address::parse(variable("ADDRESS")), request, patience());
   if (!joined.member || !joined.member->wait_for_view(1, patience())) {
     ::_exit(1);
   }
@@ -64,6 +64,7 @@ void say(const std::string& line) { std::ofstream(variable("PIPE")) << line + "\
   say(describe(lost.member) + ": " + lost.reason);
   events.wait_for<Order>();
   joined.member->leave(true, "stopped", patience());
+  joined.member.reset();
   ::_exit(0);
 }
 
@@ -238,7 +239,7 @@ TEST(Launcher, TellsTheCoordinatorWhoseMembersLearnOfAKillAtOnce) {
   member->order({Order::What::stop, "enough"});
   ASSERT_TRUE(launcher.run_until(patience()));
   EXPECT_EQ(launcher.result().ended[1].pid, second);
-  EXPECT_TRUE(launcher.result().ended[1].end.ok());
+  EXPECT_TRUE(launcher.result().ended[1].end.ok()) << last_lines(folder.path() / "log", 100);
   EXPECT_EQ(events.wait_for<JobEnded>().reason, "enough");
 }
 
