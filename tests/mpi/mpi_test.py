@@ -106,9 +106,14 @@ class MpiJobs(unittest.TestCase):
     def test_ranks_exchange_and_end_mpi_well(self):
         for ranks in (2, 3, 4):
             with self.subTest(ranks=ranks):
-                job, code = self.fabric_job(ranks, "--gtest_filter=MpiFabricRanks.*:MpiWorldOfRanks.*")
+                job, code = self.fabric_job(ranks, "--gtest_filter=Mpi*Ranks.*-*Give*Up*:*GivenUp*")
                 self.assertEqual(job.said(r"rank \d+ finalized$"), ranks, job.output())
                 self.assertEqual(code, 0, job.output())
+
+    def test_messages_that_are_given_up_are_never_received(self):
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                self.fabric_job(ranks, "--gtest_filter=*Give*Up*:*GivenUp*", "--leave")
 
     def test_a_process_without_launcher_is_a_job_of_one(self):
         job, code = self.fabric_job(1, "--gtest_filter=MpiWorldOfRanks.*", launcher=False)

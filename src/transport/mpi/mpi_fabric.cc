@@ -40,6 +40,7 @@ MpiFabric::Impl::Impl(MpiWorld& world)
     : world_(world),
       notice_in_(std::make_unique<std::byte[]>(sizeof(Notice))),
       patience_with_lost_until_(static_cast<std::size_t>(world.size())),
+      no_patience_until_(static_cast<std::size_t>(world.size())),
       drained_(static_cast<std::size_t>(world.size())),
       lost_(static_cast<std::size_t>(world.size())),
       reasons_(static_cast<std::size_t>(world.size())) {
@@ -168,13 +169,18 @@ void MpiFabric::Impl::look_for(Transfer& transfer) {
       flag == 0) {
     return;
   }
+  read_all_notices();
+  if (open_[transfer.token].withdrawn) {  // the envelope is taken out and the message left where it is, for good
+    send_notice(About::never_read, transfer.peer, transfer.tag, true);
+    return;
+  }
   int bytes = 0;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   if (static_cast<std::size_t>(bytes) != transfer.bytes) {
     auto memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Imrecv(memory.get(), bytes, MPI_BYTE, &message, &request);
-    graveyard_.bury(request, transfer.peer, false, std::move(memory));
+    graveyard_.bury(request, transfer.peer, std::move(memory));
     finish_mismatch(transfer, bytes);
     return;
   }
@@ -200,8 +206,11 @@ bool MpiFabric::Impl::look_for_other_length(Transfer& transfer) {
 
 /// Finishes an open transfer that MPI has completed.
 void MpiFabric::Impl::complete(Transfer& transfer, int code, const MPI_Status& status) {
-  if (!transfer.sends) {
-    read_notices();  // one that was sent before the sender touched the memory again has arrived by now
+  // A notice that was sent before the sender touched its memory again has arrived by now.
+  if (!transfer.sends && is_large(transfer)) {
+    read_all_notices();
+  } else if (!transfer.sends) {
+    read_notices();
   }
   const bool withdrawn = open_[transfer.token].withdrawn;
   int kind = MPI_SUCCESS;

@@ -24,8 +24,9 @@ namespace distbelief {
 ///   that began it returns; it is only left open when the sender died before, and then nothing is ever written. Over a
 ///   network, or through shared memory in pieces, a peer that stopped in the middle may go on later: memory_unsafe().
 /// - MPI may read the memory of a send that was given up long after, when the peer at last receives: so the peer is
-///   told. It throws the message away if it has not asked for it, and otherwise ends its receive with timed_out ("gave
-///   the exchange up"), even if bytes came. A tag whose transfer was given up is not used again between the two.
+///   told. If it has not begun to receive, it never will, and says so; that answer, or the end of the message, is
+///   waited for, up to 250 ms: after that, memory_unsafe(). If it has begun, or small bytes have come, its receive ends
+///   with timed_out ("gave the exchange up"). A tag whose transfer was given up is not used again between the two.
 ///
 /// One fabric a world. One thread at a time, except lose().
 class MpiFabric : public Fabric {
@@ -42,9 +43,10 @@ class MpiFabric : public Fabric {
   void cancel(Transfer& transfer) override;
   void lose(Rank peer, const std::string& reason) override;
 
-  /// A receive was given up that MPI may still write into, because its sender is not certainly dead: stopped, or behind
-  /// a cut. As long as this is true, do not believe memory that such a receive had named: leave the process, or use
-  /// other memory. It can become false again, when the sender has ended the message or its process.
+  /// A transfer was given up that MPI may still write into or read from, because its peer has not answered and is not
+  /// certainly dead: it is stopped, or behind a cut, or has not called its fabric since. As long as this is true,
+  /// neither believe nor free memory that such a transfer had named: use other memory, or leave the process. It becomes
+  /// false again when the peer goes on, or its process ends.
   bool memory_unsafe();
 
  protected:

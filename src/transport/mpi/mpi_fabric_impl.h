@@ -83,14 +83,18 @@ class MpiFabric::Impl {
   bool give_up_send(Transfer& transfer);
   bool give_up_receive(Transfer& transfer);
   bool is_out_of_patience(Rank peer, Clock::time_point begin);
-  void send_notice(const Transfer& transfer);
+  /// What two fabrics tell each other about a send that was given up.
+  enum class About : std::uint32_t {
+    withdrawn,   ///< from the sender: what its memory holds from now on is not the message
+    never_read,  ///< the answer, if the message was not received and will not be: the memory is the sender's alone
+  };
+  using Notice = std::array<std::uint32_t, 4>;  // about, epoch, sequence, is large
+  void send_notice(About about, Rank peer, Tag tag, bool large);
   void expect_notice();
   void read_notices();
-  void take_notice(Rank peer, Tag tag, bool large);
+  void read_all_notices();
+  void take_withdrawal(Rank peer, Tag tag, bool large);
   bool throw_away(Rank peer, Tag tag, bool large, int* bytes = nullptr);
-
-  /// Epoch and sequence of a send that was given up, and whether it is large.
-  using Notice = std::array<std::uint32_t, 3>;
 
   MpiWorld& world_;
   std::vector<Open> open_;            // a transfer's token is its place here
@@ -101,6 +105,7 @@ class MpiFabric::Impl {
   std::unique_ptr<std::byte[]> notice_in_;
   MPI_Request notice_request_ = MPI_REQUEST_NULL;
   std::vector<Clock::time_point> patience_with_lost_until_;  // by rank
+  std::vector<Clock::time_point> no_patience_until_;         // by rank: it did not answer a notice
   std::vector<bool> drained_;                                // by rank: dead, and what it had sent is processed
   std::vector<std::atomic<bool>> lost_;                      // by rank
   std::mutex mutex_;

@@ -16,6 +16,10 @@ using std::chrono::milliseconds;
 // How long a receive that is being written is driven on. A lost peer's receives share one such time.
 constexpr milliseconds kPatienceWithLost{50};
 constexpr milliseconds kPatienceWithLiving{1000};
+// How long a peer may take to answer that it has not begun to receive a send that is given up, and how long one that
+// did not answer is not waited for again.
+constexpr milliseconds kPatienceWithReader{250};
+constexpr milliseconds kImpatience{1000};
 constexpr milliseconds kDrainAfterDeath{2};
 
 }  // namespace
@@ -25,7 +29,7 @@ MpiFabric::Impl::~Impl() {
     (void)give_up(*open_.back().transfer);
   }
   MPI_Cancel(&notice_request_);
-  graveyard_.bury(notice_request_, world_.rank(), false, std::move(notice_in_));
+  graveyard_.bury(notice_request_, world_.rank(), std::move(notice_in_));
   const auto deadline = Clock::now() + kPatienceWithLost;
   do {
     graveyard_.look_at_all();
@@ -60,6 +64,7 @@ Outcome MpiFabric::Impl::lost_outcome(Rank peer) {
 }
 
 bool MpiFabric::Impl::memory_unsafe() {
+  read_notices();
   graveyard_.look_at_all();
   for (const Rank peer : graveyard_.dangerous_peers()) {
     if (drained_[index(peer)]) {
@@ -85,14 +90,22 @@ bool MpiFabric::Impl::give_up(Transfer& transfer) {
 }
 
 bool MpiFabric::Impl::give_up_send(Transfer& transfer) {
-  MPI_Request request = take_out(transfer);
-  if (!is_lost(transfer.peer)) {
-    send_notice(transfer);
-  }
   // Never MPI_Cancel: Open MPI ignores it for sends, MPICH ends the process over it when the peer is dead.
-  int flag = 0;
-  if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag == 0) {
-    graveyard_.bury(request, transfer.peer, false);
+  graveyard_.bury_dangerous(take_out(transfer), transfer);
+  graveyard_.look_at_all();
+  if (is_lost(transfer.peer)) {
+    return false;
+  }
+  send_notice(About::withdrawn, transfer.peer, transfer.tag, is_large(transfer));
+  const auto begin = Clock::now();
+  auto& no_patience_until = no_patience_until_[index(transfer.peer)];
+  while (graveyard_.is_dangerous(transfer.peer, transfer.tag) && begin >= no_patience_until) {
+    if (is_lost(transfer.peer) || Clock::now() >= begin + kPatienceWithReader) {
+      no_patience_until = Clock::now() + kImpatience;
+    }
+    sched_yield();
+    read_notices();
+    graveyard_.look_at_all();
   }
   return false;
 }
@@ -135,23 +148,21 @@ bool MpiFabric::Impl::give_up_receive(Transfer& transfer) {
       return cancelled == 0;
     }
     if (is_out_of_patience(transfer.peer, begin)) {
-      graveyard_.bury(take_out(transfer), transfer.peer, true);
+      graveyard_.bury_dangerous(take_out(transfer), transfer);
       return false;
     }
     sched_yield();
   }
 }
 
-/// Tells the peer that this send was given up, so that it does not take what the memory will hold later for the
-/// message.
-void MpiFabric::Impl::send_notice(const Transfer& transfer) {
-  const Notice notice = {transfer.tag.epoch, transfer.tag.sequence, is_large(transfer) ? 1U : 0U};
+void MpiFabric::Impl::send_notice(About about, Rank peer, Tag tag, bool large) {
+  const Notice notice = {static_cast<std::uint32_t>(about), tag.epoch, tag.sequence, large ? 1U : 0U};
   auto memory = std::make_unique<std::byte[]>(sizeof notice);
   std::memcpy(memory.get(), &notice, sizeof notice);
   MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Isend(memory.get(), sizeof notice, MPI_BYTE, transfer.peer.value, kMpiNoticeTag, MPI_COMM_WORLD, &request) ==
+  if (MPI_Isend(memory.get(), sizeof notice, MPI_BYTE, peer.value, kMpiNoticeTag, MPI_COMM_WORLD, &request) ==
       MPI_SUCCESS) {
-    graveyard_.bury(request, transfer.peer, false, std::move(memory));
+    graveyard_.bury(request, peer, std::move(memory));
   }
 }
 
@@ -159,6 +170,13 @@ void MpiFabric::Impl::expect_notice() {
   const int code = MPI_Irecv(notice_in_.get(), sizeof(Notice), MPI_BYTE, MPI_ANY_SOURCE, kMpiNoticeTag, MPI_COMM_WORLD,
                              &notice_request_);
   check(code == MPI_SUCCESS, "a receive from anyone can always be posted");
+}
+
+/// After the call returned, a notice that had arrived before it was read: MPICH looks at a few arrivals each time only.
+void MpiFabric::Impl::read_all_notices() {
+  for (int look = 0; look < 4; ++look) {
+    read_notices();
+  }
 }
 
 void MpiFabric::Impl::read_notices() {
@@ -171,13 +189,21 @@ void MpiFabric::Impl::read_notices() {
     Notice notice;
     std::memcpy(&notice, notice_in_.get(), sizeof notice);
     expect_notice();
-    take_notice(Rank{status.MPI_SOURCE}, Tag{notice[0], notice[1]}, notice[2] != 0);
+    const Rank peer{status.MPI_SOURCE};
+    const Tag tag{notice[1], notice[2]};
+    if (static_cast<About>(notice[0]) == About::never_read) {
+      graveyard_.mark_harmless(peer, tag);
+    } else {
+      take_withdrawal(peer, tag, notice[3] != 0);
+    }
   }
 }
 
-/// MPI keeps the order of messages between two ranks, so the message has come before the notice about it. It has met
-/// its receive, or can be thrown away, or had been received whole before it was given up.
-void MpiFabric::Impl::take_notice(Rank peer, Tag tag, bool large) {
+/// MPI keeps the order of messages between two ranks, so the message has come before the notice about it. Either it is
+/// being received or was so before: then MPI ends it at both ends. Or it is small, so it is here, and is thrown away.
+/// Or its bytes are still with the sender, who may free that memory now: it must not be received, so its envelope is
+/// taken out of MPI's queue, and nothing else is ever done with it.
+void MpiFabric::Impl::take_withdrawal(Rank peer, Tag tag, bool large) {
   bool is_being_received = false;
   for (Open& open : open_) {
     const Transfer& transfer = *open.transfer;
@@ -186,8 +212,18 @@ void MpiFabric::Impl::take_notice(Rank peer, Tag tag, bool large) {
       is_being_received = open.request != MPI_REQUEST_NULL;
     }
   }
-  if (!is_being_received) {
+  if (is_being_received) {
+    return;
+  }
+  if (!large) {
     (void)throw_away(peer, tag, large);
+    return;
+  }
+  int flag = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  if (MPI_Improbe(peer.value, mpi_tag(tag, true), MPI_COMM_WORLD, &flag, &message, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+      flag != 0) {
+    send_notice(About::never_read, peer, tag, true);
   }
 }
 
@@ -205,7 +241,7 @@ bool MpiFabric::Impl::throw_away(Rank peer, Tag tag, bool large, int* bytes_out)
   auto memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Imrecv(memory.get(), bytes, MPI_BYTE, &message, &request) == MPI_SUCCESS) {
-    graveyard_.bury(request, peer, false, std::move(memory));
+    graveyard_.bury(request, peer, std::move(memory));
   }
   if (bytes_out != nullptr) {
     *bytes_out = bytes;

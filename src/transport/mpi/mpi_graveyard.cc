@@ -2,12 +2,30 @@
 
 #include "transport/mpi/mpi_graveyard.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace distbelief {
 
-void MpiGraveyard::bury(MPI_Request request, Rank peer, bool endangers_caller, std::unique_ptr<std::byte[]> memory) {
-  buried_.push_back({request, peer, endangers_caller, std::move(memory)});
+void MpiGraveyard::bury(MPI_Request request, Rank peer, std::unique_ptr<std::byte[]> memory) {
+  buried_.push_back({request, peer, {}, false, false, std::move(memory)});
+}
+
+void MpiGraveyard::bury_dangerous(MPI_Request request, const Transfer& transfer) {
+  buried_.push_back({request, transfer.peer, transfer.tag, true, transfer.sends, nullptr});
+}
+
+void MpiGraveyard::mark_harmless(Rank peer, Tag tag) {
+  for (Buried& buried : buried_) {
+    if (buried.sends && buried.peer == peer && buried.tag == tag) {
+      buried.dangerous = false;
+    }
+  }
+}
+
+bool MpiGraveyard::is_dangerous(Rank peer, Tag tag) const {
+  return std::ranges::any_of(
+      buried_, [&](const Buried& buried) { return buried.dangerous && buried.peer == peer && buried.tag == tag; });
 }
 
 void MpiGraveyard::look(std::size_t at_most) {
@@ -27,7 +45,7 @@ void MpiGraveyard::look(std::size_t at_most) {
 std::vector<Rank> MpiGraveyard::dangerous_peers() const {
   std::vector<Rank> peers;
   for (const Buried& buried : buried_) {
-    if (buried.endangers_caller) {
+    if (buried.dangerous) {
       peers.push_back(buried.peer);
     }
   }

@@ -14,13 +14,18 @@ namespace distbelief {
 /// thread.
 class MpiGraveyard {
  public:
-  /// `endangers_caller`: MPI may yet write into memory that is not ours. `memory`: what it reads or writes, if it is.
-  void bury(MPI_Request request, Rank peer, bool endangers_caller, std::unique_ptr<std::byte[]> memory = {});
+  /// Of a message in memory of our own, which is kept as long as MPI may use it.
+  void bury(MPI_Request request, Rank peer, std::unique_ptr<std::byte[]> memory);
+  /// Of a message in the caller's memory, which MPI may yet write to or read from.
+  void bury_dangerous(MPI_Request request, const Transfer& transfer);
   /// Tests some of them.
   void look(std::size_t at_most = 8);
   void look_at_all() { look(buried_.size()); }
   bool empty() const { return buried_.empty(); }
-  /// The senders of receives that endanger their caller's memory.
+  /// The peer said that it never began to receive this send, and never will.
+  void mark_harmless(Rank peer, Tag tag);
+  bool is_dangerous(Rank peer, Tag tag) const;
+  /// With whom there are messages in callers' memory.
   std::vector<Rank> dangerous_peers() const;
   /// Forgets all without freeing memory that MPI may use until the process ends.
   void leave_to_mpi();
@@ -29,7 +34,9 @@ class MpiGraveyard {
   struct Buried {
     MPI_Request request = MPI_REQUEST_NULL;
     Rank peer = {};
-    bool endangers_caller = false;
+    Tag tag = {};
+    bool dangerous = false;
+    bool sends = false;
     std::unique_ptr<std::byte[]> memory = {};
   };
   std::vector<Buried> buried_;
