@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <mutex>
 #include <utility>
 
@@ -96,7 +97,22 @@ class Job {
     return variables;
   }
 
+  /// A job.json of a coordinator that was killed is in the way; one of a living coordinator is another job's.
+  void clear_the_way() const {
+    const std::filesystem::path file = job_file_path(options_.folder);
+    if (!std::filesystem::exists(file)) {
+      return;
+    }
+    const int pid = read_job_file(options_.folder).pid;
+    if (::kill(pid, 0) == 0) {
+      throw InputError(fmt::format("{}: a job runs in this folder already (its coordinator is process {})",
+                                   options_.folder.string(), pid));
+    }
+    std::filesystem::remove(file);
+  }
+
   void start_coordinator() {
+    clear_the_way();
     launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}));
     const Clock::time_point deadline = Clock::now() + kBeginPatience;
     while (!std::filesystem::exists(job_file_path(options_.folder))) {
