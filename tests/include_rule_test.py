@@ -102,6 +102,12 @@ class IncludeRule(unittest.TestCase):
             if re.search(r"^\s*#\s*include [<\"]dnnl", path.read_text(), re.M):
                 self.assertTrue(parts[0] == "src" and parts[1] in ONEDNN_FOLDERS, f"{path} includes oneDNN")
 
+    def test_only_its_transport_includes_mpi_and_asio(self):
+        for header, home in (("mpi.h", "mpi"), ("asio", "socket")):
+            for path in sources("src") + sources("apps"):
+                if re.search(rf"^\s*#\s*include [<\"]{header}", path.read_text(), re.M):
+                    self.assertEqual(path.relative_to(ROOT).parts[:3], ("src", "transport", home), path)
+
 
 if __name__ == "__main__":
     main()

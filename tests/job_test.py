@@ -50,7 +50,7 @@ class JobTest(unittest.TestCase):
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+                process.communicate()
 
     def path(self, name):
         return os.path.join(self.scratch.name, name)
@@ -188,6 +188,7 @@ class Deaths(JobTest):
             folder = self.path(transport)
             self.wait_until(lambda: not processes_in(folder), f"all processes to end: {processes_in(folder)}")
             self.assertLess(time.monotonic() - killed, 10)
+            self.assertFalse(os.path.exists(folder + "/job.json"))
             self.train("--resume", folder, "--epochs", "1")
 
 

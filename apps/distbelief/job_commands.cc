@@ -20,9 +20,6 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
   const auto folder = std::make_shared<std::string>();  // shared with the callback, which outlives this function
   command->add_option("RUN", *folder, "the run's folder")->required();
   command->callback([folder, place, &exit_code] {
-    if (place.launcher_pid > 0) {
-      die_with_parent(place.launcher_pid);
-    }
     catch_stop_signals();
     const RunConfig config = config_of_run(*folder);
     CoordinatorOptions options;
@@ -56,10 +53,10 @@ void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code) {
   command->add_option("--transport", options->transport, "mpi or socket")->required();
   command->add_flag("--resumes", options->resumes, "go on from the newest checkpoint");
   command->callback([options, place, &exit_code] {
-    if (place.launcher_pid > 0 && options->transport != "mpi") {
-      die_with_parent(place.launcher_pid);
-    }
     catch_stop_signals();
+    if (place.launcher_pid > 0 && options->transport != "mpi") {
+      die_with_parent(place.launcher_pid, SIGTERM);  // a last checkpoint; under mpirun the coordinator orders it
+    }
     options->launch = options->transport == "mpi" ? 0 : place.launch;
     options->version = DISTBELIEF_VERSION;
     const WorkerResult result = run_worker(*options, [] { return stop_signal() != 0; });

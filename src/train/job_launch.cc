@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <mutex>
 #include <utility>
 
@@ -15,11 +14,13 @@
 #include "metrics/machine.h"
 #include "train/job_worker.h"
 #include "train/run_relay.h"
+#include "transport/socket/message_client.h"
 
 namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kBeginPatience{30};
+constexpr std::chrono::seconds kAnswerPatience{2};
 constexpr std::chrono::milliseconds kTurn{50};
 
 /// What the member's thread hears, for the launcher's thread to act on.
@@ -103,10 +104,10 @@ class Job {
     if (!std::filesystem::exists(file)) {
       return;
     }
-    const int pid = read_job_file(options_.folder).pid;
-    if (::kill(pid, 0) == 0) {
+    const JobFile job = read_job_file(options_.folder);
+    if (MessageClient::connect(job.address, Clock::now() + kAnswerPatience).client != nullptr) {
       throw InputError(fmt::format("{}: a job runs in this folder already (its coordinator is process {})",
-                                   options_.folder.string(), pid));
+                                   options_.folder.string(), job.pid));
     }
     std::filesystem::remove(file);
   }

@@ -33,12 +33,18 @@ class ControlEvents {
       lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
       tell_fabric();
       changed_.notify_all();
+    } else if (const auto* view = std::get_if<View>(&event); view != nullptr && view->number > 1) {
+      // Who failed and left is not there any more either. (Who left because all was done is still in the view.)
+      const std::scoped_lock lock(mutex_);
+      changed_view_ = view->reason;
+      tell_fabric();
     } else if (const auto* order = std::get_if<Order>(&event)) {
       stop_ = stop_ || order->what == Order::What::stop;
     } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
       const std::scoped_lock lock(mutex_);
       coordinator_lost_ = gone->reason;
       tell_fabric();
+      changed_.notify_all();
     }
   }
 
@@ -53,7 +59,7 @@ class ControlEvents {
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
   std::string explain(const std::string& seen) {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, Clock::now() + kExplainPatience, [&] { return !lost_.empty(); });
+    changed_.wait_until(lock, Clock::now() + kExplainPatience, [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
     return lost_.empty() ? seen : lost_.front().second;
   }
   /// Whether all members before `position` are lost.
@@ -63,10 +69,6 @@ class ControlEvents {
              return std::ranges::any_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; });
            });
   }
-  bool alone() {
-    const std::scoped_lock lock(mutex_);
-    return !coordinator_lost_.empty();
-  }
 
  private:
   void tell_fabric() {
@@ -74,15 +76,22 @@ class ControlEvents {
       return;
     }
     for (const auto& [rank, reason] : lost_) {
-      if (rank != fabric_->rank() && rank.value >= 0 && rank.value < fabric_->size()) {
-        fabric_->lose(rank, reason);
-      }
+      lose(rank, reason);
     }
-    // Nobody can tell who is alive without a coordinator: the group ends here.
-    for (int rank = 0; !coordinator_lost_.empty() && rank < fabric_->size(); ++rank) {
-      if (Rank{rank} != fabric_->rank()) {
-        fabric_->lose(Rank{rank}, "cannot be known to live: the coordinator is lost (" + coordinator_lost_ + ")");
-      }
+    // A group without one of its members cannot go on, and whoever waits for a living one may wait in vain. Without a
+    // coordinator nobody can tell who is alive.
+    std::string reason = changed_view_;
+    if (!coordinator_lost_.empty()) {
+      reason = "the coordinator is lost: " + coordinator_lost_;
+    }
+    for (int rank = 0; !reason.empty() && rank < fabric_->size(); ++rank) {
+      lose(Rank{rank}, "is not waited for any more: " + reason);
+    }
+  }
+
+  void lose(Rank rank, const std::string& reason) {
+    if (rank != fabric_->rank() && rank.value >= 0 && rank.value < fabric_->size()) {
+      fabric_->lose(rank, reason);
     }
   }
 
@@ -90,6 +99,7 @@ class ControlEvents {
   std::condition_variable changed_;
   Fabric* fabric_ = nullptr;
   std::vector<std::pair<Rank, std::string>> lost_;
+  std::string changed_view_;
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
 };
