@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "train/run_config.h"
+#include "transport/mpi/mpi_launcher.h"
 
 namespace distbelief {
 
@@ -20,6 +21,7 @@ struct JobPlace {
   std::uint64_t launch = 0;              ///< the number the launcher gave this process, 0 when none started it
   int launcher_pid = 0;                  ///< the process to die with, 0 when there is none
   bool as_root = false;
+  MpiLauncher mpi;  ///< who started this process as one of many, if anybody did
 };
 
 /// Each adds one subcommand; its callback sets `exit_code` and may throw Error.

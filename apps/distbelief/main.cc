@@ -43,6 +43,10 @@ JobPlace this_place() {
   place.launch = number_in(kLaunchVariable);
   place.launcher_pid = static_cast<int>(number_in(kLauncherPidVariable));
   place.as_root = ::geteuid() == 0;
+  place.mpi = detect_mpi_launcher([](std::string_view name) -> std::optional<std::string> {
+    const char* value = std::getenv(std::string(name).c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  });
   return place;
 }
 

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <memory>
 
 #include "base/error.h"
@@ -5,6 +7,7 @@
 #include "metrics/format.h"
 #include "signals.h"
 #include "train/job_launch.h"
+#include "train/job_rank.h"
 #include "train/thread_team.h"
 #include "train/trainer.h"
 #include "transport/mpi/mpi_world.h"
@@ -73,7 +76,7 @@ int show_summary(const RunSummary& summary) {
   if (summary.status == "interrupted") {
     fmt::print("\nstopped after step {}; go on with: distbelief train --resume {}\n", summary.steps,
                summary.folder.string());
-    return 128 + stop_signal();
+    return stop_signal() == 0 ? 4 : 128 + stop_signal();  // 4: nobody here asked for it
   }
   return 0;
 }
@@ -143,6 +146,24 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
     RunConfig config = resolve(*arguments);
     const bool resumes = !arguments->resume.empty();
     const auto stop_requested = [] { return stop_signal() != 0; };
+    if (place.mpi.size > 1) {
+      if (config.algorithm == "local") {
+        config.algorithm = "allreduce";  // one process a rank; `local` would be as many runs of their own
+      }
+      catch_stop_signals();
+      const WorkerResult result = train_as_rank({.launcher = place.mpi,
+                                                 .program = place.program,
+                                                 .environment = place.environment,
+                                                 .resume = arguments->resume,
+                                                 .version = DISTBELIEF_VERSION},
+                                                config, show, stop_requested);
+      exit_code = place.mpi.rank == 0 ? show_summary(result.summary) : result.exit_code;
+      if (result.leave_at_once) {
+        std::fflush(nullptr);
+        ::_exit(exit_code);
+      }
+      return;
+    }
     if (config.algorithm != "local") {
       std::filesystem::path folder = arguments->resume;
       if (resumes) {

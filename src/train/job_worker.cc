@@ -6,7 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <ranges>
 
 #include "base/error.h"
 #include "cluster/job_file.h"
@@ -59,15 +58,19 @@ class ControlEvents {
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
   std::string explain(const std::string& seen) {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, Clock::now() + kExplainPatience, [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
+    changed_.wait_until(lock, Clock::now() + kExplainPatience,
+                        [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
     return lost_.empty() ? seen : lost_.front().second;
   }
   /// Whether all members before `position` are lost.
   bool first_alive(int position) {
     const std::scoped_lock lock(mutex_);
-    return position > 0 && std::ranges::all_of(std::views::iota(0, position), [&](int rank) {
-             return std::ranges::any_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; });
-           });
+    for (int rank = 0; rank < position; ++rank) {
+      if (std::ranges::none_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; })) {
+        return false;
+      }
+    }
+    return position > 0;
   }
 
  private:
@@ -104,14 +107,17 @@ class ControlEvents {
   std::atomic<bool> stop_ = false;
 };
 
-/// Reports to the coordinator how far this worker is; the leader's also relays what people should see.
+/// Reports to the coordinator how far this worker is. The leader's also relays what people should see, or shows it.
 class WorkerObserver : public RunObserver {
  public:
-  WorkerObserver(Member& member, bool leads)
-      : member_(member), relay_([&](const std::string& line) { member.notice(line); }), leads_(leads) {}
+  WorkerObserver(Member& member, bool leads, RunObserver* show)
+      : member_(member),
+        relay_([&](const std::string& line) { member.notice(line); }),
+        shown_(show == nullptr ? relay_ : *show),
+        leads_(leads) {}
   void started(const std::vector<std::string>& lines) override {
     if (leads_) {
-      relay_.started(lines);
+      shown_.started(lines);
     }
   }
   void stepped(const ProgressState& state) override {
@@ -121,20 +127,21 @@ class WorkerObserver : public RunObserver {
                     .loss = state.loss,
                     .operation = "training"});
     if (leads_) {
-      relay_.stepped(state);
+      shown_.stepped(state);
     }
   }
   void epoch_ended(const EpochReport& report) override {
     if (leads_) {
-      relay_.epoch_ended(report);
+      shown_.epoch_ended(report);
     }
   }
-  void note(std::string_view text) override { relay_.note(text); }
+  void note(std::string_view text) override { shown_.note(text); }
   RunRelay& relay() { return relay_; }
 
  private:
   Member& member_;
   RunRelay relay_;
+  RunObserver& shown_;
   const bool leads_;
 };
 
@@ -167,15 +174,25 @@ std::string configuration_digest(const RunConfig& config) {
 }
 
 WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()>& stop_requested) {
-  RunConfig config = config_of_run(options.folder);
-  const JobFile job = read_job_file(options.folder);
-
-  // MPI comes first: the coordinator wants to know the rank.
   std::optional<MpiWorld> world;
-  std::optional<SocketListener> listener;
-  JoinRequest request;
   if (options.transport == "mpi") {
     world.emplace(Clock::now() + kJoinPatience);
+  }
+  const JobFile job = read_job_file(options.folder);
+  const JobAccess access = {.address = job.address, .token = job.token, .config = config_of_run(options.folder)};
+  if (!world) {
+    return work_in_job(access, options, {}, nullptr, stop_requested);
+  }
+  return work_in_job(access, options, {&*world, std::make_unique<MpiFabric>(*world)}, nullptr, stop_requested);
+}
+
+WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
+                         const std::function<bool()>& stop_requested) {
+  MpiWorld* const world = links.world;
+  const RunConfig& config = job.config;
+  std::optional<SocketListener> listener;
+  JoinRequest request;
+  if (world != nullptr) {
     request.rank = world->rank();
   } else {
     listener.emplace(job.address.kind == Address::Kind::unix_path
@@ -206,14 +223,14 @@ WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()
   {
     const Rank self = member.self().rank;
     const std::unique_ptr<Fabric> fabric =
-        world ? std::make_unique<MpiFabric>(*world) : connect(*view, self, *listener, job.token);
+        world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job.token);
     events.set_fabric(fabric.get());
     std::vector<Rank> ranks;
     for (const MemberInfo& other : view->members) {
       ranks.push_back(other.rank);
     }
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
-    WorkerObserver observer(member, group.position() == 0);
+    WorkerObserver observer(member, group.position() == 0, show);
     const auto stop = [&] { return stop_requested() || events.stop(); };
     try {
       const Team team = {.group = &group,
@@ -221,6 +238,7 @@ WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()
                          .takes_over = [&] { return events.first_alive(group.position()); }};
       const RunSummary summary = Trainer::in_team(team, options.folder, options.resumes, config, observer).run(stop);
       result.exit_code = exit_code_of(summary);
+      result.summary = summary;
       if (group.position() == 0 || (summary.status == "lost" && team.takes_over())) {
         observer.relay().ended(summary);
       }
@@ -233,11 +251,11 @@ WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()
       throw;
     }
     events.set_fabric(nullptr);
-    if (world && result.exit_code == 4) {
+    if (world != nullptr && result.exit_code == 4) {
       world->leave_without_finalize();
     }
   }
-  result.leave_at_once = world && !world->finish(Clock::now() + kLeavePatience);
+  result.leave_at_once = world != nullptr && !world->finish(Clock::now() + kLeavePatience);
   return result;
 }
 

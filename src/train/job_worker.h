@@ -2,9 +2,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "train/trainer.h"
+#include "transport/address.h"
+#include "transport/mpi/mpi_world.h"
 
 namespace distbelief {
 
@@ -12,7 +15,7 @@ namespace distbelief {
 struct WorkerOptions {
   std::filesystem::path folder;  ///< of the run; its job.json says where the coordinator is
   bool resumes = false;
-  std::string transport;     ///< mpi or socket
+  std::string transport;     ///< mpi or socket; for run_worker()
   std::uint64_t launch = 0;  ///< the launcher's number for this process
   std::string version;
 };
@@ -21,11 +24,30 @@ struct WorkerOptions {
 struct WorkerResult {
   int exit_code = 0;
   bool leave_at_once = false;
+  RunSummary summary = {};
+};
+
+/// What it takes to join a job.
+struct JobAccess {
+  Address address;  ///< of the coordinator
+  std::string token;
+  RunConfig config;
 };
 
 /// A worker's whole life in a job: it joins, meets the others, trains, and leaves. Throws Error when it cannot join;
 /// what happens to others is in the run's summary, which the leader tells the launcher.
 WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()>& stop_requested);
+
+/// The MPI job of all workers; nothing when they talk over sockets.
+struct MpiLinks {
+  MpiWorld* world = nullptr;
+  std::unique_ptr<Fabric> fabric = nullptr;
+};
+
+/// The same with what was learned otherwise. What the leader sees is told to `show`, or, when that is null, to the
+/// launcher.
+WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
+                         const std::function<bool()>& stop_requested);
 
 /// Equal for processes that may train together.
 std::string configuration_digest(const RunConfig& config);
