@@ -118,7 +118,7 @@ if build dev; then
 fi
 if [[ $mode != default ]]; then
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
-  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/tsan.supp"
   if build asan test_programs distbelief_program; then
     run asan 900 -LE build
   fi

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <ranges>
 
 #include "base/error.h"
 #include "cluster/job_file.h"
@@ -59,15 +58,19 @@ class ControlEvents {
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
   std::string explain(const std::string& seen) {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, Clock::now() + kExplainPatience, [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
+    changed_.wait_until(lock, Clock::now() + kExplainPatience,
+                        [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
     return lost_.empty() ? seen : lost_.front().second;
   }
   /// Whether all members before `position` are lost.
   bool first_alive(int position) {
     const std::scoped_lock lock(mutex_);
-    return position > 0 && std::ranges::all_of(std::views::iota(0, position), [&](int rank) {
-             return std::ranges::any_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; });
-           });
+    for (int rank = 0; rank < position; ++rank) {
+      if (std::ranges::none_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; })) {
+        return false;
+      }
+    }
+    return position > 0;
   }
 
  private:

@@ -206,10 +206,10 @@ class MessageServer::Loop {
   SocketListener listener_;
   std::uint64_t next_id_ = 1;  // this and all below but thread_ on the thread only
   bool stopping_ = false;
+  asio::io_context io_{1};                                           // before what uses it, and so gone after that
   std::map<ConnectionId, std::unique_ptr<Connection>> connections_;  // in the order of their opening
   std::vector<std::unique_ptr<Connection>> closed_;                  // no more than a tick long
-  asio::io_context io_{1};
-  asio::posix::stream_descriptor listening_;  // borrows listener_'s
+  asio::posix::stream_descriptor listening_;                         // borrows listener_'s
   asio::steady_timer accept_pause_;
   asio::steady_timer tick_timer_;
   std::jthread thread_;
