@@ -192,6 +192,31 @@ class Deaths(JobTest):
             self.train("--resume", folder, "--epochs", "1")
 
 
+class ForeignLauncher(JobTest):
+    """mpirun of the user's own. Which MPI the program has is known to it; these tests know Open MPI's launcher."""
+
+    def mpirun(self, *arguments):
+        environment = {**os.environ, "TMPDIR": self.scratch.name, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return subprocess.run(["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-n", "2", PROGRAM, "train",
+                               *arguments], capture_output=True, text=True, timeout=DEADLINE, env=environment)
+
+    def test_ranks_are_workers_and_give_the_bits_of_our_own_job(self):
+        result = self.mpirun(*self.small("foreign"), "--epochs", "1", "--algorithm", "allreduce")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("--enable-recovery", result.stdout)
+        self.train(*self.small("own"), "--epochs", "1", "--algorithm", "allreduce", "--workers", "2", "--transport",
+                   "threads")
+        self.assertEqual(self.model("foreign"), self.model("own"))
+        self.expect_nothing_left("foreign")
+
+    def test_wrong_input_is_told_once_and_ends_all_ranks(self):
+        result = self.mpirun("--data", self.path("none.csv"), "--out", self.path("run"))
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(result.stderr.count("none.csv"), 1, result.stderr)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+
 class Status(JobTest):
     def test_shows_all_members(self):
         process = self.start(*self.small("run"), "--epochs", "2000", "--algorithm", "allreduce", "--workers", "2",
