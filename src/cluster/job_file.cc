@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "transport/socket/message_client.h"
 
 namespace distbelief {
 namespace {
@@ -55,6 +56,20 @@ JobFile read_job_file(const std::filesystem::path& run_folder) {
                    .term = json.at("term").get<std::uint64_t>(),
                    .started = json.at("started").get<std::string>()};
   });
+}
+
+void remove_stale_job_file(const std::filesystem::path& run_folder) {
+  const std::filesystem::path file = job_file_path(run_folder);
+  if (!std::filesystem::exists(file)) {
+    return;
+  }
+  constexpr std::chrono::seconds kAnswerPatience{2};
+  const JobFile job = read_job_file(run_folder);
+  if (MessageClient::connect(job.address, Clock::now() + kAnswerPatience).client != nullptr) {
+    throw InputError(fmt::format("{}: a job runs in this folder already (its coordinator is process {})",
+                                 run_folder.string(), job.pid));
+  }
+  std::filesystem::remove(file);
 }
 
 std::string make_token() {

@@ -28,6 +28,10 @@ void write_job_file(const std::filesystem::path& run_folder, const JobFile& job)
 /// Throws FileError that names the file and what is wrong with it; when there is none, that no job runs here.
 JobFile read_job_file(const std::filesystem::path& run_folder);
 
+/// Makes way for a new job: a job.json that a killed coordinator left goes. Throws InputError when its coordinator
+/// still answers, for then a job runs here; FileError as read_job_file().
+void remove_stale_job_file(const std::filesystem::path& run_folder);
+
 /// 128 bits from the system's source of randomness, as 32 hexadecimal digits.
 std::string make_token();
 

@@ -145,7 +145,7 @@ Outcome Group::run(const Step<T>& step, Tags& tags, Clock::time_point deadline) 
 }
 
 template <typename T>
-Outcome Group::ring_reduce_scatter(std::span<T> data, Tags& tags, Clock::time_point deadline) {
+Outcome Group::ring(std::span<T> data, int first, bool add, Tags& tags, Clock::time_point deadline) {
   const int n = size();
   const auto part_at = [&](int place) {
     const Part where = part(data.size(), ((place % n) + n) % n, n);
@@ -153,10 +153,10 @@ Outcome Group::ring_reduce_scatter(std::span<T> data, Tags& tags, Clock::time_po
   };
   for (int step = 0; step < n - 1; ++step) {
     Outcome outcome = run<T>({.to = (position_ + 1) % n,
-                              .out = part_at(position_ - step - 1),
+                              .out = part_at(first - step),
                               .from = (position_ + n - 1) % n,
-                              .in = part_at(position_ - step - 2),
-                              .add = true},
+                              .in = part_at(first - step - 1),
+                              .add = add},
                              tags, deadline);
     if (!outcome.ok()) {
       return outcome;
@@ -166,23 +166,13 @@ Outcome Group::ring_reduce_scatter(std::span<T> data, Tags& tags, Clock::time_po
 }
 
 template <typename T>
+Outcome Group::ring_reduce_scatter(std::span<T> data, Tags& tags, Clock::time_point deadline) {
+  return ring(data, position_ - 1, true, tags, deadline);
+}
+
+template <typename T>
 Outcome Group::ring_all_gather(std::span<T> data, Tags& tags, Clock::time_point deadline) {
-  const int n = size();
-  const auto part_at = [&](int place) {
-    const Part where = part(data.size(), ((place % n) + n) % n, n);
-    return data.subspan(where.begin, where.size);
-  };
-  for (int step = 0; step < n - 1; ++step) {
-    Outcome outcome = run<T>({.to = (position_ + 1) % n,
-                              .out = part_at(position_ - step),
-                              .from = (position_ + n - 1) % n,
-                              .in = part_at(position_ - step - 1)},
-                             tags, deadline);
-    if (!outcome.ok()) {
-      return outcome;
-    }
-  }
-  return {};
+  return ring(data, position_, false, tags, deadline);
 }
 
 template <typename T>

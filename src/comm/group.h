@@ -69,6 +69,9 @@ class Group {
   Outcome run(const Step<T>& step, Tags& tags, Clock::time_point deadline);
   template <typename T>
   Outcome sum(std::span<T> data, Algorithm algorithm, Clock::time_point deadline);
+  /// Parts go round: each member first sends part `first`, then what it got the step before, added to its own or not.
+  template <typename T>
+  Outcome ring(std::span<T> data, int first, bool add, Tags& tags, Clock::time_point deadline);
   template <typename T>
   Outcome ring_reduce_scatter(std::span<T> data, Tags& tags, Clock::time_point deadline);
   template <typename T>

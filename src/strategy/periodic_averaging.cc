@@ -125,6 +125,18 @@ StepReport PeriodicAveraging::meet(BatchStream& batches, bool stop, Clock::time_
   return report;
 }
 
+StepReport PeriodicAveraging::meet_and_average(BatchStream& batches, bool stop, Clock::time_point deadline) {
+  StepReport met = meet(batches, stop, deadline);
+  if (met.outcome == StepReport::Outcome::stepped) {
+    if (const Outcome outcome = average(deadline); !outcome.ok()) {
+      return lost_report(outcome);
+    }
+    batches.applied(waiting_);
+    waiting_.clear();
+  }
+  return met;
+}
+
 Outcome PeriodicAveraging::average(Clock::time_point deadline) {
   AveragingVisitor mean(group_, deadline);
   mean.floats("values", replica_.values());
@@ -167,14 +179,7 @@ StepReport PeriodicAveraging::step(BatchStream& batches, const StepRequest& requ
     return report;
   }
   const Clock::time_point deadline = Clock::now() + options_.group.patience;
-  StepReport met = meet(batches, request.stop, deadline);
-  if (met.outcome == StepReport::Outcome::stepped && averages) {
-    if (const Outcome outcome = average(deadline); !outcome.ok()) {
-      return lost_report(outcome);
-    }
-    batches.applied(waiting_);
-    waiting_.clear();
-  }
+  StepReport met = averages ? meet_and_average(batches, request.stop, deadline) : meet(batches, request.stop, deadline);
   met.sums += report.sums;
   return met;
 }
@@ -183,16 +188,7 @@ StepReport PeriodicAveraging::settle(BatchStream& batches) {
   if (steps_since_average_ == 0) {
     return {};
   }
-  const Clock::time_point deadline = Clock::now() + options_.group.patience;
-  StepReport met = meet(batches, false, deadline);
-  if (met.outcome == StepReport::Outcome::stepped) {
-    if (const Outcome outcome = average(deadline); !outcome.ok()) {
-      return lost_report(outcome);
-    }
-    batches.applied(waiting_);
-    waiting_.clear();
-  }
-  return met;
+  return meet_and_average(batches, false, Clock::now() + options_.group.patience);
 }
 
 void PeriodicAveraging::visit_state(StateVisitor& visitor) {

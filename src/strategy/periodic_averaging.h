@@ -38,6 +38,8 @@ class PeriodicAveraging : public Strategy {
   LossSums train_alone(const Batch& batch, const UpdateOptions& update);
   /// Tells and hears what happened since the last meeting.
   StepReport meet(BatchStream& batches, bool stop, Clock::time_point deadline);
+  /// meet(), and an average that contains all samples since the last.
+  StepReport meet_and_average(BatchStream& batches, bool stop, Clock::time_point deadline);
   Outcome average(Clock::time_point deadline);
   void move_centre();
 

@@ -14,13 +14,11 @@
 #include "metrics/machine.h"
 #include "train/job_worker.h"
 #include "train/run_relay.h"
-#include "transport/socket/message_client.h"
 
 namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kBeginPatience{30};
-constexpr std::chrono::seconds kAnswerPatience{2};
 constexpr std::chrono::milliseconds kTurn{50};
 
 /// What the member's thread hears, for the launcher's thread to act on.
@@ -98,22 +96,8 @@ class Job {
     return variables;
   }
 
-  /// A job.json of a coordinator that was killed is in the way; one of a living coordinator is another job's.
-  void clear_the_way() const {
-    const std::filesystem::path file = job_file_path(options_.folder);
-    if (!std::filesystem::exists(file)) {
-      return;
-    }
-    const JobFile job = read_job_file(options_.folder);
-    if (MessageClient::connect(job.address, Clock::now() + kAnswerPatience).client != nullptr) {
-      throw InputError(fmt::format("{}: a job runs in this folder already (its coordinator is process {})",
-                                   options_.folder.string(), job.pid));
-    }
-    std::filesystem::remove(file);
-  }
-
   void start_coordinator() {
-    clear_the_way();
+    remove_stale_job_file(options_.folder);
     launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}));
     const Clock::time_point deadline = Clock::now() + kBeginPatience;
     while (!std::filesystem::exists(job_file_path(options_.folder))) {

@@ -1,15 +1,11 @@
 #include "train/job_rank.h"
 
-#include <fmt/format.h>
-
-#include <array>
 #include <exception>
 #include <thread>
 
 #include "base/error.h"
 #include "cluster/child_process.h"
 #include "cluster/job_file.h"
-#include "metrics/machine.h"
 #include "transport/mpi/mpi_fabric.h"
 
 namespace distbelief {
@@ -41,25 +37,15 @@ struct Told {
   std::string folder, address, token, config;
 };
 
-Outcome tell(Group& group, std::string& text) {
-  const Clock::time_point deadline = Clock::now() + kPatience;
-  std::uint64_t size = text.size();
-  Outcome outcome = group.broadcast(std::as_writable_bytes(std::span(&size, 1)), 0, deadline);
-  if (outcome.ok()) {
-    text.resize(size);
-    outcome = group.broadcast(std::as_writable_bytes(std::span(text)), 0, deadline);
-  }
-  return outcome;
-}
-
 Outcome tell_all(Fabric& fabric, Told& told) {
   std::vector<Rank> ranks;
   for (int rank = 0; rank < fabric.size(); ++rank) {
     ranks.push_back(Rank{rank});
   }
   Group group(fabric, ranks, kMeetingEpoch);
+  const Team team = {.group = &group, .patience = kPatience};
   for (std::string* text : {&told.folder, &told.address, &told.token, &told.config}) {
-    if (Outcome outcome = tell(group, *text); !outcome.ok()) {
+    if (Outcome outcome = team.share(*text); !outcome.ok()) {
       return outcome;
     }
   }
@@ -83,6 +69,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
       } else {
         change_run(folder, config);
       }
+      remove_stale_job_file(folder);
       std::filesystem::create_directories(folder / "logs");
       coordinator.emplace(options, folder);
       const JobFile job = read_job_file(folder);
