@@ -1,15 +1,16 @@
-# distbelief_module(<folder> [THREADED] [MODULES a b] [LIBRARIES X::Y] [PRIVATE_LIBRARIES X::Y])
+# distbelief_module(<folder> [THREADED] [COLD] [MODULES a b] [LIBRARIES X::Y] [PRIVATE_LIBRARIES X::Y])
 #
 # One static library for one folder of src/. MODULES are those of ours it may include: the link list is the include
 # rule, and tests/include_rule_test.py compares it with the table in ARCHITECTURE.md. Sources are all *.cc below the
 # folder, and what protoc makes of its *.proto; *_test.cc become the test program <folder>_test; *_fuzz.cc one libFuzzer
-# target each. THREADED: its tests run threads, and so under ThreadSanitizer too.
+# target each. THREADED: its tests run threads, and so under ThreadSanitizer too. COLD: no time is
+# spent in it when training, so it is compiled for quick building.
 add_custom_target(test_programs)
 add_custom_target(threaded_test_programs)
 add_custom_target(fuzzers)
 
 function(distbelief_module name)
-  cmake_parse_arguments(ARG "THREADED" "" "MODULES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED;COLD" "" "MODULES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
   set(tests ${sources})
@@ -35,7 +36,8 @@ function(distbelief_module name)
     file(MAKE_DIRECTORY ${generated})
     protobuf_generate(TARGET distbelief_${name} LANGUAGE cpp PROTOS ${messages} OUT_VAR generated_files
                       IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR} PROTOC_OUT_DIR ${generated})
-    set_source_files_properties(${generated_files} PROPERTIES COMPILE_OPTIONS -w SKIP_PRECOMPILE_HEADERS ON)
+    set_source_files_properties(${generated_files} PROPERTIES COMPILE_OPTIONS -w SKIP_PRECOMPILE_HEADERS ON
+                                SKIP_UNITY_BUILD_INCLUSION ON)
     target_include_directories(distbelief_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${generated}>)
     target_link_libraries(distbelief_${name} PUBLIC protobuf::libprotobuf)
   endif()
@@ -45,6 +47,12 @@ function(distbelief_module name)
                               <map> <memory> <optional> <span> <string> <unordered_map> <vector>)
   elseif(TARGET distbelief_tensor)
     target_precompile_headers(distbelief_${name} REUSE_FROM distbelief_tensor)
+  endif()
+  if(ARG_COLD)
+    target_compile_options(distbelief_${name} PRIVATE -O1)
+    if(NOT DISTBELIEF_TESTS)  # who only wants the program waits less for it; who works on it has small files
+      set_target_properties(distbelief_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    endif()
   endif()
   set_property(GLOBAL APPEND PROPERTY DISTBELIEF_MODULES distbelief_${name})
 
