@@ -29,19 +29,17 @@ End of stdin means quit. The result file is described by its own keys.
 
 import argparse
 import collections
-import json
 import os
-import queue
 import shlex
 import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from side import Side, SideFailed, machine, print_rows, write_json  # noqa: E402: it is one folder up
+
 CASES = ["mlp", "lenet", "resnet50", "speech", "local-image", "mlp-epoch"]
 # (case, threads) -> the least ratio that the project wants to reach
 GOALS = {"mlp": {1: 1.5, 2: 1.5}, "lenet": {1: 1.8, 2: 1.8}, "resnet50": {1: 1.15, 2: 1.3}, "speech": {1: 1.2, 2: 1.2},
@@ -50,108 +48,12 @@ GOALS = {"mlp": {1: 1.5, 2: 1.5}, "lenet": {1: 1.8, 2: 1.8}, "resnet50": {1: 1.1
 LONGER_ROUNDS = {"resnet50": 8, "speech": 2}
 
 
-class SideFailed(Exception):
-    """One side cannot go on; the message is what its reader should see."""
-
-
-class Side:
-    """One process that speaks the protocol. Every wait has a deadline; a side that fails is killed with its group."""
-
-    def __init__(self, name, command, case, threads, deadlines):
-        self.name, self.deadlines = name, deadlines
-        self.rates, self.first_step_seconds, self.final = [], None, None
-        arguments = [*command, "--case", case, "--threads", str(threads), "--interactive"]
-        self.stderr = tempfile.TemporaryFile()
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        self.started = time.monotonic()
-        try:
-            self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=self.stderr, env=environment, start_new_session=True, text=True)
-        except OSError as error:
-            self.stderr.close()
-            raise SideFailed(f"cannot start {shlex.join(arguments)}: {error.strerror}") from error
-        self.lines = queue.Queue()
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.put((time.monotonic(), line.strip()))
-        self.lines.put((time.monotonic(), None))
-
-    def _fail(self, what):
-        # A process that closed its output is about to end; wait briefly, to tell its exit code.
-        try:
-            self.process.wait(2)
-        except subprocess.TimeoutExpired:
-            pass
-        code = self.process.poll()
-        self.kill()
-        self.stderr.seek(0)
-        text = self.stderr.read().decode(errors="replace").strip().splitlines()
-        message = what + (f" (exit code {code})" if code is not None else "")
-        raise SideFailed(message + ("; it said: " + " | ".join(text[-3:]) if text else ""))
-
-    def _line(self, seconds, waiting_for):
-        """The next line and when it came."""
-        try:
-            when, line = self.lines.get(timeout=seconds)
-        except queue.Empty:
-            self._fail(f"waited {seconds:.0f} s in vain for {waiting_for}")
-        if line is None:
-            self._fail(f"ended before {waiting_for}")
-        return when, line
-
-    def _json(self, line, key):
-        try:
-            message = json.loads(line)
-        except ValueError:
-            message = None
-        if not isinstance(message, dict) or key not in message:
-            self._fail(f"expected a JSON line with {key!r}, got {line[:200]!r}")
-        return message
-
-    def _send(self, line):
-        try:
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-        except OSError:
-            self._fail(f"ended before {line!r}")
-
-    def wait_ready(self):
-        deadline = self.started + self.deadlines.ready
-        while True:
-            when, line = self._line(max(0.1, deadline - time.monotonic()), "'ready'")
-            if line == "ready":
-                self.ready_seconds = when - self.started
-                return
-            if self._json(line, "event")["event"] == "first_step":
-                self.first_step_seconds = when - self.started
-
-    def round(self, seconds):
-        self._send(f"round {seconds:g}")
-        _, line = self._line(seconds + self.deadlines.round, "the result of a round")
-        rate = self._json(line, "samples_per_second")["samples_per_second"]
-        if not isinstance(rate, (int, float)) or not rate > 0:
-            self._fail(f"expected samples_per_second above 0, got {rate!r}")
-        return rate
-
-    def quit(self):
-        self._send("quit")
-        _, line = self._line(self.deadlines.quit, "the final line")
-        self.final = self._json(line, "peak_rss_bytes")
-        try:
-            if self.process.wait(self.deadlines.quit) != 0:
-                self._fail("failed after the final line")
-        except subprocess.TimeoutExpired:
-            self._fail(f"still running {self.deadlines.quit:.0f} s after the final line")
-
-    def kill(self):
-        """Ends what is left of the process and of its children. Harmless when it has ended."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.process.stdin.close()
+def round_rate(side, seconds, deadline):
+    """Samples a second of one round."""
+    rate = side.ask(f"round {seconds:g}", "samples_per_second", seconds + deadline)["samples_per_second"]
+    if not isinstance(rate, (int, float)) or not rate > 0:
+        side.fail(f"expected samples_per_second above 0, got {rate!r}")
+    return rate
 
 
 def foreign_cpu_seconds(pid):
@@ -165,7 +67,6 @@ def foreign_cpu_seconds(pid):
 
 def measure(case, threads, arguments, progress):
     """One row of the table: both sides of one case, in turn."""
-    deadlines = argparse.Namespace(ready=arguments.ready_deadline, round=arguments.round_deadline, quit=30)
     seconds = arguments.seconds * LONGER_ROUNDS.get(case, 1)
     sides, failures = {}, {}
     foreign_cpu = elapsed = 0.0
@@ -173,8 +74,10 @@ def measure(case, threads, arguments, progress):
         for name, command in (("ours", arguments.ours), ("torch", arguments.torch)):
             progress(f"{case}, {threads} thread(s): starting {name}")
             try:
-                side = sides[name] = Side(name, command, case, threads, deadlines)
-                side.wait_ready()
+                side = sides[name] = Side(name, [*command, "--case", case, "--threads", str(threads), "--interactive"],
+                                          threads, arguments.ready_deadline)
+                side.rates = []
+                side.first_step_seconds = side.wait_ready().get("first_step")
             except SideFailed as failure:
                 failures[name] = str(failure)
         for turn in range(arguments.rounds):
@@ -186,7 +89,7 @@ def measure(case, threads, arguments, progress):
                 side = sides[name]
                 try:
                     began, before = time.monotonic(), foreign_cpu_seconds(side.process.pid)
-                    side.rates.append(side.round(seconds))
+                    side.rates.append(round_rate(side, seconds, arguments.round_deadline))
                     elapsed += time.monotonic() - began
                     foreign_cpu += foreign_cpu_seconds(side.process.pid) - before
                 except (SideFailed, FileNotFoundError) as failure:
@@ -194,7 +97,7 @@ def measure(case, threads, arguments, progress):
         for name, side in sides.items():
             if name not in failures:
                 try:
-                    side.quit()
+                    side.final = side.quit("peak_rss_bytes")
                 except SideFailed as failure:
                     failures[name] = str(failure)
     finally:
@@ -252,14 +155,6 @@ def cells(row):
             number("ours", "first_step_seconds", "{:.2f}")]
 
 
-def print_table(rows):
-    lines = [HEADINGS, *(cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
-    for line in lines:
-        print("  ".join(text.ljust(width) if i == 0 else text.rjust(width)
-                        for i, (text, width) in enumerate(zip(line, widths))).rstrip())
-
-
 def print_remarks(rows):
     for row in rows:
         for name in ("ours", "torch"):
@@ -272,25 +167,6 @@ def print_remarks(rows):
     for library in libraries:
         if library and not any(word in library for word in ("openblas", "blis", "mkl")):
             print(f"PyTorch multiplied with {library}, which is slow: install libopenblas0-openmp to be fair")
-
-
-def machine():
-    model = "unknown"
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return {"cpu": model, "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
-
-
-def write_json(path, result):
-    """Written beside and renamed, so that a reader never sees half a file."""
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path + ".part", "w") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".part", path)
 
 
 def words(choices):
@@ -331,7 +207,7 @@ def main():
             result["rows"].append(measure(case, threads, arguments, progress))
             write_json(arguments.out, result)  # after each row: an interrupted run keeps what it measured
     progress("")
-    print_table(result["rows"])
+    print_rows(HEADINGS, [cells(row) for row in result["rows"]])
     print_remarks(result["rows"])
     print(f"written to {arguments.out}")
     if any("failed" in row[name] for row in result["rows"] for name in ("ours", "torch")):

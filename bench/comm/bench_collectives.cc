@@ -1,0 +1,226 @@
+// Times all-reduces of several processes, on demand; bench/collectives.py asks.
+//
+//   mpirun -n N bench_collectives --transport mpi
+//   bench_collectives --transport socket --processes N      starts the others itself
+//
+// Rank 0 says "ready" and reads lines: ALGORITHM BYTES ITERATIONS, where ALGORITHM is ring, halving, doubling, table
+// (what a run would use) or mpi (MPI_Allreduce). For each it prints {"seconds": S}, the time of one all-reduce. "quit"
+// or the end of input ends all.
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/group.h"
+#include "transport/mpi/mpi_fabric.h"
+#include "transport/socket/socket_fabric.h"
+
+#ifdef DISTBELIEF_HAS_MPI
+#include <mpi.h>
+#endif
+
+extern char** environ;
+
+namespace distbelief {
+namespace {
+
+constexpr std::array<const char*, 5> kAlgorithms = {"doubling", "halving", "ring", "table", "mpi"};
+constexpr std::uint64_t kTable = 3, kMpi = 4;
+
+Clock::time_point patience() { return Clock::now() + std::chrono::minutes(10); }
+
+void require(const Outcome& outcome) {
+  if (!outcome.ok()) {
+    throw Error(fmt::format("rank {} {}", outcome.peer.value, outcome.reason));
+  }
+}
+
+struct Order {
+  std::uint64_t algorithm = 0;  ///< place in kAlgorithms; past the end: quit
+  std::uint64_t bytes = 0;
+  std::uint64_t iterations = 0;
+};
+
+void reduce(Group& group, std::uint64_t algorithm, std::span<float> data) {
+  if (algorithm < kTable) {
+    require(group.all_reduce(data, static_cast<Group::Algorithm>(algorithm), patience()));
+  } else if (algorithm == kTable) {
+    require(group.all_reduce(data, patience()));
+  } else {
+#ifdef DISTBELIEF_HAS_MPI
+    MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+#endif
+  }
+}
+
+double measure(Group& group, const Order& order) {
+  std::vector<float> data(order.bytes / sizeof(float), static_cast<float>(group.position() + 1));
+  reduce(group, order.algorithm, data);
+  const auto expected = static_cast<float>(group.size() * (group.size() + 1) / 2);
+  if (std::ranges::any_of(data, [&](float value) { return value != expected; })) {
+    throw Error(fmt::format("{} of {} bytes: a wrong sum", kAlgorithms[order.algorithm], order.bytes));
+  }
+  std::ranges::fill(data, 0.0F);  // sums of sums would overflow
+  require(group.barrier(patience()));
+  const auto start = Clock::now();
+  for (std::uint64_t i = 0; i < order.iterations; ++i) {
+    reduce(group, order.algorithm, data);
+  }
+  return seconds_since(start) / static_cast<double>(order.iterations);
+}
+
+/// From standard input; a line that is none ends the program.
+Order read_order(bool has_mpi) {
+  Order order{.algorithm = kAlgorithms.size()};
+  std::string name;
+  if (std::cin >> name && name != "quit") {
+    std::cin >> order.bytes >> order.iterations;
+    order.algorithm = static_cast<std::uint64_t>(std::ranges::find(kAlgorithms, name) - kAlgorithms.begin());
+    if (order.algorithm == kAlgorithms.size() || (order.algorithm == kMpi && !has_mpi) || order.iterations == 0) {
+      throw Error(
+          fmt::format("expected ALGORITHM BYTES ITERATIONS, got '{} {} {}'", name, order.bytes, order.iterations));
+    }
+  }
+  return order;
+}
+
+void serve(Fabric& fabric, bool has_mpi) {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < fabric.size(); ++rank) {
+    ranks.push_back(Rank{rank});
+  }
+  Group group(fabric, ranks, 1);
+  if (group.position() == 0) {
+    std::cout << "ready" << std::endl;
+  }
+  for (;;) {
+    Order order;
+    if (group.position() == 0) {
+      order = read_order(has_mpi);
+    }
+    require(group.broadcast(std::as_writable_bytes(std::span(&order, 1)), 0, patience()));
+    if (order.algorithm >= kAlgorithms.size()) {
+      return;
+    }
+    const double seconds = measure(group, order);
+    if (group.position() == 0) {
+      std::cout << fmt::format(R"({{"seconds": {:.9f}}})", seconds) << std::endl;
+    }
+  }
+}
+
+/// The processes of ranks 1 … n - 1, which end when rank 0 closes its links.
+class Others {
+ public:
+  Others(const char* program, int processes, const std::filesystem::path& folder) {
+    for (int rank = 1; rank < processes; ++rank) {
+      std::array<std::string, 9> words = {
+          program,  "--transport",        "socket",   "--processes",  std::to_string(processes),
+          "--rank", std::to_string(rank), "--folder", folder.string()};
+      std::array<char*, 10> argv = {};
+      std::ranges::transform(words, argv.begin(), [](std::string& word) { return word.data(); });
+      pid_t pid = 0;
+      if (::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv.data(), environ) != 0) {
+        throw Error("cannot start another process");
+      }
+      pids_.push_back(pid);
+    }
+  }
+  ~Others() {
+    for (const pid_t pid : pids_) {
+      ::waitpid(pid, nullptr, 0);
+    }
+  }
+  Others(const Others&) = delete;
+  Others& operator=(const Others&) = delete;
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+struct TemporaryFolder {
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "collectives.XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) {
+      throw Error("cannot make a folder for sockets");
+    }
+    path = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::filesystem::path path;
+};
+
+void run_on_sockets(const char* program, int processes, int rank, std::filesystem::path folder) {
+  std::optional<TemporaryFolder> own;
+  std::optional<Others> others;
+  if (rank == 0) {
+    folder = own.emplace().path;
+    others.emplace(program, processes, folder);
+  }
+  std::vector<Address> addresses;
+  for (int i = 0; i < processes; ++i) {
+    addresses.push_back(Address::unix_path((folder / std::to_string(i)).string()));
+  }
+  SocketListener listener(addresses[static_cast<std::size_t>(rank)]);
+  SocketFabricResult result = connect_socket_fabric(Rank{rank}, addresses, listener, {}, patience());
+  if (result.fabric == nullptr) {
+    throw Error(result.reason);
+  }
+  serve(*result.fabric, false);
+  result.fabric.reset();  // before the others are waited for
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("times all-reduces");
+  std::string transport = "mpi";
+  int processes = 2, rank = 0;
+  std::string folder;
+  app.add_option("--transport", transport)->check(CLI::IsMember({"mpi", "socket"}));
+  app.add_option("--processes", processes)->check(CLI::Range(2, 64));
+  app.add_option("--rank", rank);
+  app.add_option("--folder", folder);
+  CLI11_PARSE(app, argc, argv);
+  if (transport == "socket") {
+    run_on_sockets(argv[0], processes, rank, folder);
+    return 0;
+  }
+  MpiWorld world(patience());
+  {
+    MpiFabric fabric(world);
+    serve(fabric, true);
+  }
+  std::cout.flush();
+  if (!world.finish(patience())) {
+    _exit(1);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace distbelief
+
+int main(int argc, char** argv) {
+  try {
+    return distbelief::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "bench_collectives: " << error.what() << "\n";
+    _exit(1);  // MPI's exit handlers would wait for the others
+  }
+}
