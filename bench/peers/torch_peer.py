@@ -3,6 +3,8 @@
 
     torch_peer.py --case mlp --threads 2 --seconds 5      one JSON line: the median of several rounds
     torch_peer.py --case mlp --threads 2 --interactive    rounds on demand; the protocol is described in compare.py
+    torch_peer.py --case mlp --batch 64 --processes 2 …   the same in processes, with DistributedDataParallel over gloo;
+                                                          --batch is of each
 
 A step is forward, backward and update (SGD, momentum 0.9, cross-entropy) on random data that is already in memory.
 PyTorch is shown at its best: what was measured to help (see VARIANTS) is on, and the loader of mlp-epoch is the fastest
@@ -16,12 +18,15 @@ import json
 import math
 import os
 import resource
+import socket
 import statistics
+import subprocess
 import sys
 import time
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
@@ -115,7 +120,7 @@ BEST_VARIANT = {"mlp": "default", "lenet": "channels-last", "resnet50": "default
 class Trainer:
     """One model and its optimizer; step() is what is timed."""
 
-    def __init__(self, case, batch, variant):
+    def __init__(self, case, batch, variant, processes):
         torch.manual_seed(1)
         make, shape, self.classes, default_batch = CASES[case]
         self.batch = batch or default_batch
@@ -128,6 +133,8 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, foreach="foreach" in options)
         if "jit" in options:
             self.model = torch.jit.script(self.model)
+        if processes > 1:
+            self.model = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
 
     def step(self, inputs, labels):
         loss = F.cross_entropy(self.model(inputs), labels)
@@ -174,6 +181,62 @@ class ResidentRounds:
 
     def describe(self):
         return {}
+
+
+class SharedRounds(ResidentRounds):
+    """The same in several processes. The first one's clock counts: it says how many steps fill the time."""
+
+    STOP = 0
+
+    def __init__(self, trainer):
+        super().__init__(trainer)
+        self.step_seconds = None
+
+    def steps(self, count):
+        start = time.perf_counter()
+        for _ in range(count):
+            loss = self.trainer.step(*self.batches[self.next])
+            self.next = (self.next + 1) % RESIDENT_BATCHES
+        if not torch.isfinite(loss):
+            raise RuntimeError("the loss is not finite")
+        return time.perf_counter() - start
+
+    def warm_up(self):
+        self.steps(3)
+        self.step_seconds = self.steps(3) / 3
+
+    def run(self, seconds):
+        count = torch.tensor([max(1, round(seconds / self.step_seconds))])
+        dist.broadcast(count, 0)
+        count = int(count)
+        elapsed = self.steps(count)
+        self.step_seconds = elapsed / count
+        return count * self.trainer.batch * dist.get_world_size(), count, elapsed
+
+    def follow(self):
+        """What the other processes do."""
+        while True:
+            count = torch.tensor([self.STOP])
+            dist.broadcast(count, 0)
+            if int(count) == self.STOP:
+                break
+            self.steps(int(count))
+
+    def end(self):
+        dist.broadcast(torch.tensor([self.STOP]), 0)
+
+
+def join_processes(arguments):
+    """Starts the others, when this is the first, and meets them."""
+    if arguments.rank == 0:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            arguments.port = listener.getsockname()[1]
+        for rank in range(1, arguments.processes):
+            subprocess.Popen([sys.executable, *sys.argv, "--rank", str(rank), "--port", str(arguments.port)],
+                             stdin=subprocess.DEVNULL)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{arguments.port}", rank=arguments.rank,
+                            world_size=arguments.processes)
 
 
 def read_idx(path):
@@ -259,7 +322,8 @@ def peak_rss_bytes():
 def summary(arguments, trainer, rounds, rates):
     rate = statistics.median(rates) if rates else None
     return {"case": arguments.case, "threads": arguments.threads, "batch": trainer.batch, "samples_per_second": rate,
-            "step_seconds": trainer.batch / rate if rate else None, "rounds": len(rates),
+            "step_seconds": trainer.batch * arguments.processes / rate if rate else None, "rounds": len(rates),
+            "processes": arguments.processes,
             "peak_rss_bytes": peak_rss_bytes(), "variant": arguments.variant, **rounds.describe(),
             "versions": {"torch": torch.__version__, "python": sys.version.split()[0], "blas": blas_library()}}
 
@@ -277,17 +341,27 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--variant", choices=VARIANTS, help="default: the fastest that was measured")
     parser.add_argument("--interactive", action="store_true", help="rounds on demand, over stdin and stdout")
+    parser.add_argument("--processes", type=int, default=1, help="DistributedDataParallel over gloo")
+    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.variant = arguments.variant or BEST_VARIANT[arguments.case]
 
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
-    trainer = Trainer(arguments.case, arguments.batch, arguments.variant)
-    rounds = (EpochRounds if arguments.case == "mlp-epoch" else ResidentRounds)(trainer)
+    shared = arguments.processes > 1
+    if shared:
+        join_processes(arguments)
+    trainer = Trainer(arguments.case, arguments.batch, arguments.variant, arguments.processes)
+    kind = SharedRounds if shared else EpochRounds if arguments.case == "mlp-epoch" else ResidentRounds
+    rounds = kind(trainer)
     rounds.first_step()
-    if arguments.interactive:
+    if arguments.interactive and arguments.rank == 0:
         say({"event": "first_step"})
     rounds.warm_up()
+    if arguments.rank > 0:
+        rounds.follow()
+        return
     rates = []
 
     def one_round(seconds):
@@ -307,6 +381,8 @@ def main():
     else:
         for _ in range(arguments.rounds):
             one_round(arguments.seconds / arguments.rounds)
+    if shared:
+        rounds.end()
     say(summary(arguments, trainer, rounds, rates))
 
 

@@ -16,6 +16,8 @@ class AllReduce : public Strategy {
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   void visit_state(StateVisitor& visitor) override;
+  /// Tells how much of the sums was hidden behind backward.
+  const GradientBuckets& buckets() const { return buckets_; }
 
  private:
   /// Forwards from lanes to buckets.
