@@ -219,6 +219,32 @@ class ForeignLauncher(JobTest):
         self.assertFalse(os.path.exists(self.path("run")))
 
 
+class Cores(JobTest):
+    def masks_when_training(self, name, *more):
+        """Which cores each worker may use, when the job has made a step."""
+        job = self.start(*self.small(name, *more), "--epochs", "1000", "--algorithm", "allreduce", "--workers", "2",
+                         "--transport", "socket")
+        deadline = time.monotonic() + DEADLINE
+        while not os.path.exists(self.path(name) + "/metrics.jsonl") or not os.path.getsize(self.path(name) + "/metrics.jsonl"):
+            self.assertIsNone(job.poll())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        masks = [os.sched_getaffinity(pid) for pid in workers_in(self.path(name))]
+        job.send_signal(signal.SIGINT)
+        job.communicate(timeout=DEADLINE)
+        return masks
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "there is one core only")
+    def test_workers_share_the_cores_out(self):
+        first, second = self.masks_when_training("bound")
+        self.assertFalse(first & second)
+        self.assertEqual(first | second, os.sched_getaffinity(0))
+
+    def test_bind_none_leaves_them_to_the_system(self):
+        for mask in self.masks_when_training("free", "--bind", "none"):
+            self.assertEqual(mask, os.sched_getaffinity(0))
+
+
 class Status(JobTest):
     def test_shows_all_members(self):
         process = self.start(*self.small("run"), "--epochs", "2000", "--algorithm", "allreduce", "--workers", "2",

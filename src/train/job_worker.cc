@@ -11,6 +11,7 @@
 #include "cluster/job_file.h"
 #include "cluster/member.h"
 #include "metrics/machine.h"
+#include "train/core_share.h"
 #include "train/run_relay.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/socket_fabric.h"
@@ -161,6 +162,27 @@ std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& lis
   return std::move(result.fabric);
 }
 
+/// Shares the cores of this machine out among the members that may use the same ones. Returns with how many this
+/// process shares what it may use now.
+int share_cores(Group& group, const View& view, const RunConfig& config) {
+  std::vector<std::uint64_t> usable(view.members.size());
+  const auto self = static_cast<std::size_t>(group.position());
+  usable[self] = usable_cores_digest();
+  if (!group.all_gather(usable, Clock::now() + kJoinPatience).ok()) {
+    return group.size();  // whoever is lost is noticed and named when training begins
+  }
+  int index = 0;
+  int sharers = 0;
+  for (std::size_t i = 0; i < usable.size(); ++i) {
+    if (usable[i] == usable[self] && view.members[i].host == view.members[self].host) {
+      index += i < self ? 1 : 0;
+      ++sharers;
+    }
+  }
+  const bool bound = config.bind == "cores" && !bind_to_share(index, sharers, static_cast<int>(config.threads)).empty();
+  return bound ? 1 : sharers;
+}
+
 int exit_code_of(const RunSummary& summary) {
   return summary.status == "diverged" ? 3 : summary.status == "lost" ? 4 : 0;
 }
@@ -234,6 +256,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     const auto stop = [&] { return stop_requested() || events.stop(); };
     try {
       const Team team = {.group = &group,
+                         .sharers = share_cores(group, *view, config),
                          .explain = [&](const std::string& seen) { return events.explain(seen); },
                          .takes_over = [&] { return events.first_alive(group.position()); }};
       const RunSummary summary = Trainer::in_team(team, options.folder, options.resumes, config, observer).run(stop);

@@ -261,6 +261,10 @@ std::vector<RunOption> make_options() {
       "thread-mode", &RunConfig::thread_mode, "MODE",
       "kernels: all threads inside each kernel; lanes: each on its part of the batch; auto: what measured faster",
       {"auto", "kernels", "lanes"});
+  table.text("bind", &RunConfig::bind, "WHERE",
+             "cores: workers of one machine share its cores out and stay on theirs, where there are enough; none: the "
+             "system places them",
+             {"cores", "none"});
   table.number("loader-threads", &RunConfig::loader_threads, kWhole, "N",
                "threads that read data ahead; -1: as the data needs");
 

@@ -60,6 +60,7 @@ struct RunConfig {
   double outer_momentum = 0.9;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
   std::string thread_mode = "auto";
+  std::string bind = "cores";
   std::int64_t loader_threads = -1;  ///< below 0: as the data needs
   // where it begins and what is kept
   std::string init;

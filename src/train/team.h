@@ -13,6 +13,7 @@ namespace distbelief {
 struct Team {
   Group* group = nullptr;                               ///< all members, in order; borrowed. Null: alone
   Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
+  int sharers = 1;                                      ///< members that share the cores this process may use
 
   /// Who was lost, for people: given what the data plane saw, what the control plane knows. May wait for it a moment.
   std::function<std::string(const std::string& seen)> explain = {};

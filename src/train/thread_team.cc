@@ -24,7 +24,8 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
     RunSummary summary;
     try {
       Group group(*fabric, ranks, 1);
-      summary = Trainer::in_team({.group = &group}, folder, resumes, config, watcher).run(stop_requested);
+      summary =
+          Trainer::in_team({.group = &group, .sharers = workers}, folder, resumes, config, watcher).run(stop_requested);
     } catch (...) {
       const std::scoped_lock lock(mutex);
       if (!first_error) {

@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <cmath>
 
@@ -15,16 +13,12 @@
 #include "strategy/local.h"
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
+#include "train/core_share.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
 namespace {
-
-int usable_cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
-}
 
 RuleOptions rule_options(const RunConfig& config) {
   RuleOptions options;
@@ -103,7 +97,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
 
   ReplicaOptions options;
   options.seed = config.seed;
-  options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.size()) : static_cast<int>(config.threads);
+  options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
   const std::int64_t share = (global_batch + team.size() - 1) / team.size();
   options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, share, options.threads)
                  : config.thread_mode == "lanes" ? ThreadMode::lanes
