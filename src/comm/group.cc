@@ -96,6 +96,14 @@ Group::Group(Fabric& fabric, std::vector<Rank> members, std::uint32_t epoch)
   position_ = static_cast<int>(self - members_.begin());
 }
 
+std::vector<Rank> all_ranks(const Fabric& fabric) {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < fabric.size(); ++rank) {
+    ranks.push_back(Rank{rank});
+  }
+  return ranks;
+}
+
 Group::Part Group::part(std::size_t count, int position, int size) {
   const auto at = [&](int p) { return count * static_cast<std::size_t>(p) / static_cast<std::size_t>(size); };
   return {at(position), at(position + 1) - at(position)};

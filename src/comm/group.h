@@ -25,6 +25,11 @@ class Group {
   int position() const { return position_; }
   const std::vector<Rank>& members() const { return members_; }
   std::uint32_t epoch() const { return epoch_; }
+  Fabric& fabric() const { return fabric_; }
+
+  /// A tag for messages between two members that are no part of a collective; none of this group's has it. Who sends
+  /// and who receives give it the same number.
+  Tag peer_tag(std::uint32_t number) const { return {epoch_ ^ kPeerEpoch, number}; }
 
   /// Each member's data becomes the sum of all members' data.
   Outcome all_reduce(std::span<float> data, Clock::time_point deadline);
@@ -83,6 +88,9 @@ class Group {
   template <typename T>
   Outcome halving(std::span<T> data, int number, int among, Tags& tags, Clock::time_point deadline);
 
+  /// Turns an epoch into that of a group of 256 changes earlier or later: MPI's tags have nine bits for it.
+  static constexpr std::uint32_t kPeerEpoch = 0x100;
+
   Fabric& fabric_;
   const std::vector<Rank> members_;
   const std::uint32_t epoch_;
@@ -90,5 +98,8 @@ class Group {
   std::uint32_t next_sequence_ = 0;
   Buffer incoming_;  ///< pieces that wait to be added
 };
+
+/// Every rank of a fabric, in order: the members of a group of all.
+std::vector<Rank> all_ranks(const Fabric& fabric);
 
 }  // namespace distbelief

@@ -18,14 +18,6 @@ using std::chrono::seconds;
 
 Clock::time_point soon() { return Clock::now() + seconds(30); }
 
-std::vector<Rank> everybody(const Fabric& fabric) {
-  std::vector<Rank> ranks;
-  for (int i = 0; i < fabric.size(); ++i) {
-    ranks.push_back(Rank{i});
-  }
-  return ranks;
-}
-
 std::vector<float> numbers_of(int rank, std::size_t count) {
   const CounterRandom random(7, RandomUse::generate);
   std::vector<float> numbers(count);
@@ -60,7 +52,7 @@ TEST(Group, AllReduceGivesEveryMemberTheSameBits) {
       for (const std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{1000}, std::size_t{300'000}}) {
         std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
         run_ranks(ranks, [&](Fabric& fabric) {
-          Group group(fabric, everybody(fabric), 1);
+          Group group(fabric, all_ranks(fabric), 1);
           std::vector<float> data = numbers_of(fabric.rank().value, count);
           const Outcome outcome = group.all_reduce(data, algorithm, soon());
           EXPECT_TRUE(outcome.ok()) << outcome.reason;
@@ -78,7 +70,7 @@ TEST(Group, AllReduceGivesEveryMemberTheSameBits) {
 
 TEST(Group, CollectivesFollowEachOtherWithoutABarrier) {
   run_ranks(3, [&](Fabric& fabric) {
-    Group group(fabric, everybody(fabric), 1);
+    Group group(fabric, all_ranks(fabric), 1);
     for (int round = 0; round < 50; ++round) {
       std::vector<float> data(1 + static_cast<std::size_t>(round) * 37, 1.0F);
       ASSERT_TRUE(group.all_reduce(data, soon()).ok());
@@ -95,7 +87,7 @@ TEST(Group, ReduceScatterThenAllGatherIsAnAllReduce) {
   for (const int ranks : {2, 3, 5}) {
     constexpr std::size_t kCount = 1001;
     run_ranks(ranks, [&](Fabric& fabric) {
-      Group group(fabric, everybody(fabric), 1);
+      Group group(fabric, all_ranks(fabric), 1);
       std::vector<float> data = numbers_of(fabric.rank().value, kCount);
       ASSERT_TRUE(group.reduce_scatter(data, soon()).ok());
       const std::vector<float> wanted = sum_of(ranks, kCount);
@@ -112,7 +104,7 @@ TEST(Group, AnyMemberCanBeTheRoot) {
   for (const int ranks : {1, 2, 3, 4, 6}) {
     for (int root = 0; root < ranks; ++root) {
       run_ranks(ranks, [&](Fabric& fabric) {
-        Group group(fabric, everybody(fabric), 1);
+        Group group(fabric, all_ranks(fabric), 1);
         std::vector<float> data = numbers_of(fabric.rank().value, 70'000);
         ASSERT_TRUE(group.reduce(data, root, soon()).ok());
         if (group.position() == root) {
@@ -139,7 +131,7 @@ TEST(Group, SubsetsOfAJobExchangeAtTheSameTime) {
 TEST(Group, ABarrierHoldsUntilAllHaveCome) {
   std::atomic<int> came = 0;
   run_ranks(5, [&](Fabric& fabric) {
-    Group group(fabric, everybody(fabric), 1);
+    Group group(fabric, all_ranks(fabric), 1);
     came.fetch_add(1);
     ASSERT_TRUE(group.barrier(soon()).ok());
     EXPECT_EQ(came.load(), 5);
@@ -152,7 +144,7 @@ TEST(Group, AMemberThatLeavesEndsTheOthersCollective) {
       if (fabric.rank().value == 2) {
         return;
       }
-      Group group(fabric, everybody(fabric), 1);
+      Group group(fabric, all_ranks(fabric), 1);
       std::vector<float> data(200'000, 1.0F);
       const Outcome outcome = group.all_reduce(data, algorithm, soon());
       EXPECT_EQ(outcome.kind, Outcome::Kind::peer_lost);
@@ -169,7 +161,7 @@ TEST(Group, AMemberThatDoesNotComeIsNamedAtTheDeadline) {
       }
       return;
     }
-    Group group(fabric, everybody(fabric), 1);
+    Group group(fabric, all_ranks(fabric), 1);
     std::vector<float> data(10, 1.0F);
     const Outcome outcome = group.all_reduce(data, Clock::now() + std::chrono::milliseconds(5));
     EXPECT_EQ(outcome.kind, Outcome::Kind::timed_out);

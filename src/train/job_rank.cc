@@ -38,11 +38,7 @@ struct Told {
 };
 
 Outcome tell_all(Fabric& fabric, Told& told) {
-  std::vector<Rank> ranks;
-  for (int rank = 0; rank < fabric.size(); ++rank) {
-    ranks.push_back(Rank{rank});
-  }
-  Group group(fabric, ranks, kMeetingEpoch);
+  Group group(fabric, all_ranks(fabric), kMeetingEpoch);
   const Team team = {.group = &group, .patience = kPatience};
   for (std::string* text : {&told.folder, &told.address, &told.token, &told.config}) {
     if (Outcome outcome = team.share(*text); !outcome.ok()) {

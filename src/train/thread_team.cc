@@ -12,10 +12,6 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
                             RunObserver& observer, const std::function<bool()>& stop_requested) {
   const auto workers = static_cast<int>(config.workers);
   std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(workers);
-  std::vector<Rank> ranks;
-  for (int rank = 0; rank < workers; ++rank) {
-    ranks.push_back(Rank{rank});
-  }
   std::mutex mutex;
   std::exception_ptr first_error;
   const auto work = [&](int rank, RunObserver& watcher) {
@@ -23,7 +19,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
         std::move(fabrics[static_cast<std::size_t>(rank)]);  // who fails is lost to the others
     RunSummary summary;
     try {
-      Group group(*fabric, ranks, 1);
+      Group group(*fabric, all_ranks(*fabric), 1);
       summary =
           Trainer::in_team({.group = &group, .sharers = workers}, folder, resumes, config, watcher).run(stop_requested);
     } catch (...) {
