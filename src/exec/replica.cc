@@ -16,9 +16,57 @@ struct Replica::Lane {
   std::vector<std::unique_ptr<Program>> programs;
   Buffer arena;
   Buffer gradient;
+  Buffer earlier;  ///< the sum of the gradients of a batch's micro-batches but for the last; empty when there is one
   LossSums sums;
   std::string nonfinite;
   std::exception_ptr error;
+};
+
+/// Adds up the gradients of a lane's micro-batches. It listens to the last one's backward, adds what the others gave to
+/// each part that is final, and only then tells who listens to the whole.
+class Replica::Accumulator : public GradientListener {
+ public:
+  Accumulator(Lane& lane, std::int64_t optimized, GradientListener* listener)
+      : lane_(lane), floats_(std::ssize(lane.gradient.as<float>())), from_(optimized), listener_(listener) {}
+
+  /// One that others follow is done.
+  void keep(bool first) {
+    if (lane_.earlier.bytes() == 0) {
+      lane_.earlier = Buffer(lane_.gradient.bytes());
+    }
+    if (first) {
+      std::ranges::copy(lane_.gradient.as<float>(), lane_.earlier.as<float>().begin());
+    } else {
+      add(gradient(), earlier(), earlier(), floats_);
+    }
+  }
+  void final_from(int lane, std::int64_t offset) override {
+    add_earlier(offset, from_);
+    from_ = offset;
+    if (listener_ != nullptr) {
+      listener_->final_from(lane, offset);
+    }
+  }
+  /// The last is done.
+  void finish(std::int64_t parts, std::int64_t optimized) {
+    add_earlier(0, from_);
+    add_earlier(optimized, floats_);
+    for (float& observed : lane_.gradient.as<float>().subspan(static_cast<std::size_t>(optimized))) {
+      observed /= static_cast<float>(parts);
+    }
+  }
+
+ private:
+  float* gradient() { return lane_.gradient.as<float>().data(); }
+  float* earlier() { return lane_.earlier.as<float>().data(); }
+  void add_earlier(std::int64_t begin, std::int64_t end) {
+    add(gradient() + begin, earlier() + begin, gradient() + begin, end - begin);
+  }
+
+  Lane& lane_;
+  const std::int64_t floats_;
+  std::int64_t from_;  ///< from here on all optimized parameters have been added
+  GradientListener* const listener_;
 };
 
 Replica::Replica(const Graph& graph, const ParameterTable& table, ReplicaOptions options)
@@ -104,14 +152,38 @@ std::span<float> Replica::allocate_gradient(Lane& lane) const {
   return lane.gradient.as<float>();
 }
 
+template <typename Work>
+void Replica::for_each_micro_batch(Lane& lane, const Batch& batch, std::int64_t first, std::int64_t rows,
+                                   const Work& work) {
+  const std::int64_t parts = std::min(options_.micro_batches, rows);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t begin = first + rows * part / parts;
+    const std::int64_t count = first + rows * (part + 1) / parts - begin;
+    Program& compiled = program(lane, count, Purpose::training);
+    compiled.load(batch, begin);
+    work(compiled, context(batch, begin, count, true), part, parts);
+  }
+}
+
 LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listener) {
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
-    Program& compiled = program(lane, rows, Purpose::training);
-    const StepContext step = context(batch, first, rows, true);
-    compiled.load(batch, first);
-    compiled.forward(step);
-    lane.sums = compiled.evaluate_loss();
-    compiled.backward(step, listener, lane.number);
+    allocate_gradient(lane);
+    Accumulator accumulator(lane, table_.optimized_size(), listener);
+    lane.sums = {};
+    for_each_micro_batch(lane, batch, first, rows,
+                         [&](Program& compiled, const StepContext& step, std::int64_t part, std::int64_t parts) {
+                           compiled.forward(step);
+                           lane.sums += compiled.evaluate_loss();
+                           if (parts == 1) {
+                             compiled.backward(step, listener, lane.number);
+                           } else if (part + 1 < parts) {
+                             compiled.backward(step);
+                             accumulator.keep(part == 0);
+                           } else {
+                             compiled.backward(step, &accumulator, lane.number);
+                             accumulator.finish(parts, table_.optimized_size());
+                           }
+                         });
   });
   LossSums total;
   gradient_parts_.clear();
@@ -173,9 +245,14 @@ std::string Replica::find_nonfinite(const Batch& batch) {
     return "parameter '" + name + "'";
   }
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
-    Program& compiled = program(lane, rows, Purpose::training);
-    compiled.load(batch, first);
-    lane.nonfinite = compiled.first_nonfinite_layer(context(batch, first, rows, true));
+    lane.nonfinite.clear();
+    for_each_micro_batch(
+        lane, batch, first, rows,
+        [&](Program& compiled, const StepContext& step, std::int64_t /*part*/, std::int64_t /*parts*/) {
+          if (lane.nonfinite.empty()) {
+            lane.nonfinite = compiled.first_nonfinite_layer(step);
+          }
+        });
   });
   for (const auto& lane : lanes_) {
     if (!lane->nonfinite.empty()) {
@@ -188,7 +265,7 @@ std::string Replica::find_nonfinite(const Batch& batch) {
 std::size_t Replica::bytes() const {
   std::size_t sum = values_.bytes();
   for (const auto& lane : lanes_) {
-    sum += lane->arena.bytes() + lane->gradient.bytes();
+    sum += lane->arena.bytes() + lane->gradient.bytes() + lane->earlier.bytes();
   }
   return sum;
 }

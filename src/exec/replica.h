@@ -14,6 +14,9 @@ struct ReplicaOptions {
   int threads = 1;
   ThreadMode mode = ThreadMode::kernels;
   std::uint64_t seed = 1;
+  /// A batch is computed in so many nearly equal parts, one after the other, and their gradients are added up: the
+  /// memory of activations is that of one part. A batch with fewer rows has fewer parts.
+  std::int64_t micro_batches = 1;
 };
 
 /// One copy of a model in this process: its values, and the machinery that turns a batch into a loss and a gradient. It
@@ -32,10 +35,12 @@ class Replica {
   /// The whole flat space. Write only between calls.
   std::span<float> values() const { return values_.as<float>(); }
 
-  /// Forward and backward over a batch. The gradient is then the sum of gradients(); divide by the rows of the result.
+  /// Forward and backward over a batch, in micro-batches. The gradient is then the sum of gradients(); divide by the
+  /// rows of the result.
   /// `listener`, unless null, hears of parts that are final before all of it is.
   LossSums compute_gradient(const Batch& batch, GradientListener* listener = nullptr);
-  /// One span over the flat space for each lane that had rows; averaged parameters: what each observed.
+  /// One span over the flat space for each lane that had rows; averaged parameters: what each observed, as the mean of
+  /// its micro-batches.
   std::span<const std::span<const float>> gradients() const { return gradient_parts_; }
   /// The memory that gradients() will be of for a batch of so many rows; at least one lane's. The caller may change
   /// what is final: the next compute_gradient() overwrites it.
@@ -58,12 +63,16 @@ class Replica {
 
  private:
   struct Lane;
+  class Accumulator;
   StepContext context(const Batch& batch, std::int64_t first, std::int64_t rows, bool training) const;
   std::span<float> allocate_gradient(Lane& lane) const;
   Program& program(Lane& lane, std::int64_t rows, Purpose purpose);
   /// Calls work(lane, first row, rows) on each lane that has rows, at the same time.
   template <typename Work>
   void for_each_lane(std::int64_t rows, const Work& work);
+  /// Calls work(program, context, part, parts) for each micro-batch of a lane's rows, with the program loaded.
+  template <typename Work>
+  void for_each_micro_batch(Lane& lane, const Batch& batch, std::int64_t first, std::int64_t rows, const Work& work);
 
   const Graph graph_;
   const ParameterTable& table_;

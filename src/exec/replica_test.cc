@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -180,6 +181,83 @@ TEST(Replica, LanesGiveTheSameGradientAsKernels) {
     EXPECT_NEAR(one.gradients()[0][i], sum, 1e-3F);
   }
   EXPECT_NEAR(one.evaluate(batch).loss, lanes.evaluate(batch).loss, 1e-5);
+}
+
+TEST(Replica, MicroBatchesAddUpToTheGradientOfTheBatch) {
+  const Graph graph = small_residual_network(false);
+  const ParameterTable table = layout_parameters(graph);
+  const Batch batch = random_batch(11, 128, 3);
+  Replica whole(graph, table, {});
+  table.initialize(1, whole.values());
+  const LossSums sums = whole.compute_gradient(batch);
+  for (const std::int64_t parts : {2, 3, 11, 50}) {
+    for (const int threads : {1, 2}) {
+      Replica parted(graph, table, {.threads = threads, .mode = ThreadMode::lanes, .micro_batches = parts});
+      table.initialize(1, parted.values());
+      for (int again = 0; again < 2; ++again) {
+        EXPECT_NEAR(parted.compute_gradient(batch).loss, sums.loss, 1e-5 * sums.loss);
+      }
+      for (std::size_t i = 0; i < static_cast<std::size_t>(table.size()); ++i) {
+        float sum = 0;
+        for (const auto part : parted.gradients()) {
+          sum += part[i];
+        }
+        ASSERT_NEAR(sum, whole.gradients()[0][i], 2e-4) << parts << " parts, place " << i;
+      }
+    }
+  }
+}
+
+TEST(Replica, MicroBatchesObserveTheMeanOfWhatEachObserves) {
+  const Graph graph = small_residual_network(true);
+  const ParameterTable table = layout_parameters(graph);
+  Replica parted(graph, table, {.micro_batches = 2});
+  Replica whole(graph, table, {});
+  table.initialize(1, parted.values());
+  table.initialize(1, whole.values());
+  const Batch batch = random_batch(8, 128, 3);
+  (void)parted.compute_gradient(batch);
+  std::vector<float> mean(static_cast<std::size_t>(table.size()));
+  for (int half = 0; half < 2; ++half) {
+    Batch rows = batch;
+    rows.ids = {batch.ids.begin() + half * 4, batch.ids.begin() + half * 4 + 4};
+    rows.classes = {batch.classes.begin() + half * 4, batch.classes.begin() + half * 4 + 4};
+    rows.dense = {batch.dense.begin() + half * 4 * 128, batch.dense.begin() + (half * 4 + 4) * 128};
+    (void)whole.compute_gradient(rows);
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      mean[i] += whole.gradients()[0][i] / 2;
+    }
+  }
+  for (auto i = static_cast<std::size_t>(table.optimized_size()); i < mean.size(); ++i) {
+    EXPECT_NEAR(parted.gradients()[0][i], mean[i], 1e-5);
+  }
+}
+
+TEST(Replica, ListenersHearOnlyOfWhatAllMicroBatchesGave) {
+  /// Keeps what was final when it heard so.
+  struct Listener : GradientListener {
+    void final_from(int /*lane*/, std::int64_t offset) override {
+      EXPECT_LT(offset, from);
+      std::copy(gradient.begin() + offset, gradient.begin() + from, heard.begin() + offset);
+      from = offset;
+    }
+    std::span<const float> gradient;
+    std::vector<float> heard;
+    std::int64_t from = 0;
+  };
+  const Graph graph = small_residual_network(true);
+  const ParameterTable table = layout_parameters(graph);
+  Replica replica(graph, table, {.micro_batches = 3});
+  table.initialize(1, replica.values());
+  const Batch batch = random_batch(8, 128, 3);
+  Listener listener;
+  listener.gradient = replica.gradient_memory(batch.size())[0];
+  listener.heard.resize(static_cast<std::size_t>(table.optimized_size()));
+  listener.from = table.optimized_size();
+  (void)replica.compute_gradient(batch, &listener);
+  EXPECT_EQ(listener.from, 0);
+  const std::span<const float> all = replica.gradients()[0].subspan(0, listener.heard.size());
+  EXPECT_TRUE(std::ranges::equal(listener.heard, all));
 }
 
 TEST(Replica, EqualRunsGiveEqualBits) {
