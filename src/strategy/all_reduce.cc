@@ -1,9 +1,6 @@
 #include "strategy/all_reduce.h"
 
 #include <array>
-#include <cmath>
-
-#include "strategy/whole_model.h"
 
 namespace distbelief {
 
@@ -16,14 +13,7 @@ AllReduce::AllReduce(Replica& replica, const UpdateRule& rule, Group& group, con
       buckets_(group, replica.table().size(), replica.table().optimized_size()),
       listener_(buckets_) {}
 
-StepReport AllReduce::join() {
-  const Clock::time_point deadline = Clock::now() + options_.patience;
-  Outcome outcome = group_.broadcast(std::as_writable_bytes(replica_.values()), 0, deadline);
-  if (outcome.ok()) {
-    outcome = share_state(group_, *this, deadline);
-  }
-  return outcome.ok() ? StepReport{} : lost_report(outcome);
-}
+StepReport AllReduce::join() { return copy_from_first(group_, replica_, *this, options_.patience); }
 
 StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
@@ -33,29 +23,18 @@ StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
   const Clock::time_point deadline = Clock::now() + options_.patience;
   const std::vector<std::span<float>> lanes = replica_.gradient_memory(batch->size());
   buckets_.begin(lanes, deadline);
-  const LossSums own = compute_or_zero(replica_, *batch, lanes, &listener_);
-  StepExchange::Told told;
-  Outcome outcome = buckets_.finish();
-  if (outcome.ok()) {
-    outcome = exchange_.tell(own, contributions(*batch, lanes), batch->ids, request.stop, deadline, told);
-  }
-  if (!outcome.ok()) {
+  const LossSums sums = compute_or_zero(replica_, *batch, lanes, &listener_);
+  if (const Outcome outcome = buckets_.finish(); !outcome.ok()) {
     return lost_report(outcome);
   }
-  StepReport report = {.sums = told.sums, .stop = told.stop};
-  batches.leased_by_others(told.others);
-  if (!std::isfinite(report.sums.loss)) {
-    return exchange_.diverged(replica_, *batch, own, told, batches, deadline);
-  }
-  average_observed(replica_.table(), lanes[0], told.contributions);
-  const std::array<std::span<const float>, 1> parts = {lanes[0]};
-  const WholeUpdate update = apply_to_whole(shard_, replica_, batch->epoch, parts, report.sums.rows, request.update);
-  settle_samples(batches, *batch, told, update.applied);
-  if (!update.culprit.empty()) {
-    report.outcome = StepReport::Outcome::diverged;
-    report.culprit = update.culprit;
-  }
-  return report;
+  const StepExchange::Own own = {*batch, sums, contributions(*batch, lanes), request.stop};
+  return exchange_.finish_step(
+      replica_, own, batches, deadline, [&](const StepExchange::Told& told, WholeUpdate& update) {
+        average_observed(replica_.table(), lanes[0], told.contributions);
+        const std::array<std::span<const float>, 1> parts = {lanes[0]};
+        update = apply_to_whole(shard_, replica_, batch->epoch, parts, told.sums.rows, request.update);
+        return Outcome{};
+      });
 }
 
 void AllReduce::visit_state(StateVisitor& visitor) { shard_.visit_state(visitor); }

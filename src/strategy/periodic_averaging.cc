@@ -5,32 +5,30 @@
 #include <cmath>
 #include <limits>
 
-#include "strategy/whole_model.h"
+#include "strategy/average_state.h"
 
 namespace distbelief {
 namespace {
 
-/// Turns every array it is shown into the mean over the group; counters are equal on all members already.
-class AveragingVisitor : public StateVisitor {
+/// Copies every array that it is shown into a place of its own, or back.
+class AsideVisitor : public StateVisitor {
  public:
-  AveragingVisitor(Group& group, Clock::time_point deadline) : group_(group), deadline_(deadline) {}
+  enum class Way : std::uint8_t { aside, back };
+  AsideVisitor(std::vector<Buffer>& places, Way way) : places_(places), way_(way) {}
   void floats(std::string_view /*name*/, std::span<float> values) override {
-    if (outcome_.ok()) {
-      outcome_ = group_.all_reduce(values, deadline_);
+    if (next_ == places_.size()) {
+      places_.emplace_back(values.size_bytes());
     }
-    const float scale = 1.0F / static_cast<float>(group_.size());
-    for (float& value : values) {
-      value *= scale;
-    }
+    const std::span<float> place = places_[next_++].as<float>();
+    way_ == Way::aside ? std::ranges::copy(values, place.begin()) : std::ranges::copy(place, values.begin());
   }
   void number(std::string_view /*name*/, std::uint64_t& /*value*/) override {}
   void numbers(std::string_view /*name*/, std::vector<std::uint64_t>& /*values*/) override {}
-  const Outcome& outcome() const { return outcome_; }
 
  private:
-  Group& group_;
-  const Clock::time_point deadline_;
-  Outcome outcome_;
+  std::vector<Buffer>& places_;
+  const Way way_;
+  std::size_t next_ = 0;
 };
 
 /// Puts a word before every name.
@@ -64,15 +62,11 @@ PeriodicAveraging::PeriodicAveraging(Replica& replica, const UpdateRule& rule, G
 }
 
 StepReport PeriodicAveraging::join() {
-  const Clock::time_point deadline = Clock::now() + options_.group.patience;
-  Outcome outcome = group_.broadcast(std::as_writable_bytes(replica_.values()), 0, deadline);
+  StepReport report = copy_from_first(group_, replica_, *this, options_.group.patience);
   if (outer_shard_ && averages_ == 0) {
     std::ranges::copy(replica_.values(), centre_.as<float>().begin());
   }
-  if (outcome.ok()) {
-    outcome = share_state(group_, *this, deadline);
-  }
-  return outcome.ok() ? StepReport{} : lost_report(outcome);
+  return report;
 }
 
 LossSums PeriodicAveraging::train_alone(const Batch& batch, const UpdateOptions& update) {
@@ -138,15 +132,30 @@ StepReport PeriodicAveraging::meet_and_average(BatchStream& batches, bool stop, 
 }
 
 Outcome PeriodicAveraging::average(Clock::time_point deadline) {
-  AveragingVisitor mean(group_, deadline);
-  mean.floats("values", replica_.values());
-  shard_.visit_state(mean);
-  if (mean.outcome().ok() && outer_shard_) {
-    move_centre();
+  if (options_.only_for_show) {
+    AsideVisitor visitor(own_, AsideVisitor::Way::aside);
+    visitor.floats("values", replica_.values());
+    shard_.visit_state(visitor);
+    is_aside_ = true;
   }
-  ++averages_;
-  steps_since_average_ = 0;
-  return mean.outcome();
+  Outcome outcome = average_state(group_, replica_.values(), shard_, deadline);
+  if (outcome.ok()) {
+    if (outer_shard_) {
+      move_centre();
+    }
+    ++averages_;
+    steps_since_average_ = 0;
+  }
+  return outcome;
+}
+
+void PeriodicAveraging::take_back_own() {
+  if (is_aside_) {
+    AsideVisitor visitor(own_, AsideVisitor::Way::back);
+    visitor.floats("values", replica_.values());
+    shard_.visit_state(visitor);
+    is_aside_ = false;
+  }
 }
 
 void PeriodicAveraging::move_centre() {
@@ -169,6 +178,7 @@ StepReport PeriodicAveraging::step(BatchStream& batches, const StepRequest& requ
   if (batch == nullptr) {
     return {.outcome = StepReport::Outcome::end_of_epoch};
   }
+  take_back_own();
   StepReport report = {.sums = train_alone(*batch, request.update)};
   since_meeting_ += report.sums;
   ids_since_meeting_.insert(ids_since_meeting_.end(), batch->ids.begin(), batch->ids.end());

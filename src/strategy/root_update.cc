@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <functional>
 
-#include "strategy/whole_model.h"
-
 namespace distbelief {
+namespace {
+
+constexpr std::size_t kCulpritBytes = 256;
+
+}  // namespace
 
 RootUpdate::RootUpdate(Replica& replica, const UpdateRule& rule, Group& group, const GroupOptions& options)
     : replica_(replica), group_(group), options_(options), exchange_(group, options.most_rows) {
@@ -22,13 +24,6 @@ StepReport RootUpdate::join() {
   return outcome.ok() ? StepReport{} : lost_report(outcome);
 }
 
-WholeUpdate RootUpdate::apply(std::span<float> sum, const StepExchange::Told& told, std::uint64_t epoch,
-                              const UpdateOptions& update) {
-  average_observed(replica_.table(), sum, told.contributions);
-  const std::array<std::span<const float>, 1> parts = {sum};
-  return apply_to_whole(*shard_, replica_, epoch, parts, told.sums.rows, update);
-}
-
 StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
   if (batch == nullptr) {
@@ -36,44 +31,39 @@ StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
   }
   const Clock::time_point deadline = Clock::now() + options_.patience;
   const std::vector<std::span<float>> lanes = replica_.gradient_memory(batch->size());
-  const LossSums own = compute_or_zero(replica_, *batch, lanes, nullptr);
+  const LossSums sums = compute_or_zero(replica_, *batch, lanes, nullptr);
   for (std::size_t lane = 1; lane < lanes.size(); ++lane) {
     std::ranges::transform(lanes[0], lanes[lane], lanes[0].begin(), std::plus<>());
   }
-  StepExchange::Told told;
-  Outcome outcome = group_.reduce(lanes[0], 0, deadline);
-  if (outcome.ok()) {
-    outcome = exchange_.tell(own, contributions(*batch, lanes), batch->ids, request.stop, deadline, told);
-  }
-  if (!outcome.ok()) {
+  if (const Outcome outcome = group_.reduce(lanes[0], 0, deadline); !outcome.ok()) {
     return lost_report(outcome);
   }
-  StepReport report = {.sums = told.sums, .stop = told.stop};
-  batches.leased_by_others(told.others);
-  if (!std::isfinite(report.sums.loss)) {
-    return exchange_.diverged(replica_, *batch, own, told, batches, deadline);
-  }
-  WholeUpdate update;
-  if (group_.position() == 0) {
-    update = apply(lanes[0], told, batch->epoch, request.update);
-  }
-  auto applied = static_cast<std::byte>(update.applied ? 1 : 0);
-  outcome = group_.broadcast(std::span(&applied, 1), 0, deadline);
-  if (outcome.ok() && applied == std::byte{1}) {
+  const StepExchange::Own own = {*batch, sums, contributions(*batch, lanes), request.stop};
+  return exchange_.finish_step(
+      replica_, own, batches, deadline, [&](const StepExchange::Told& told, WholeUpdate& update) {
+        if (shard_) {
+          average_observed(replica_.table(), lanes[0], told.contributions);
+          const std::array<std::span<const float>, 1> parts = {lanes[0]};
+          update = apply_to_whole(*shard_, replica_, batch->epoch, parts, told.sums.rows, request.update);
+        }
+        return share(update, deadline);
+      });
+}
+
+Outcome RootUpdate::share(WholeUpdate& update, Clock::time_point deadline) {
+  struct Verdict {
+    bool applied;
+    std::array<char, kCulpritBytes> culprit;
+  } verdict = {update.applied, {}};
+  update.culprit.copy(verdict.culprit.data(), kCulpritBytes - 1);
+  Outcome outcome = group_.broadcast(std::as_writable_bytes(std::span(&verdict, 1)), 0, deadline);
+  if (outcome.ok() && verdict.applied) {
     outcome = group_.broadcast(std::as_writable_bytes(replica_.values()), 0, deadline);
   }
   if (outcome.ok()) {
-    outcome = exchange_.tell_culprit(update.culprit, deadline);
+    update = {verdict.applied, verdict.culprit.data()};
   }
-  if (!outcome.ok()) {
-    return lost_report(outcome);
-  }
-  settle_samples(batches, *batch, told, applied == std::byte{1});
-  if (!update.culprit.empty()) {
-    report.outcome = StepReport::Outcome::diverged;
-    report.culprit = update.culprit;
-  }
-  return report;
+  return outcome;
 }
 
 void RootUpdate::visit_state(StateVisitor& visitor) {

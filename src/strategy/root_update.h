@@ -1,7 +1,6 @@
 #pragma once
 
 #include "strategy/step_exchange.h"
-#include "strategy/whole_model.h"
 
 namespace distbelief {
 
@@ -19,9 +18,8 @@ class RootUpdate : public Strategy {
   void visit_state(StateVisitor& visitor) override;
 
  private:
-  /// The root's part of a step: the sum is in `sum`.
-  WholeUpdate apply(std::span<float> sum, const StepExchange::Told& told, std::uint64_t epoch,
-                    const UpdateOptions& update);
+  /// All learn what became of the root's update, and get the parameters that it made.
+  Outcome share(WholeUpdate& update, Clock::time_point deadline);
 
   Replica& replica_;
   Group& group_;

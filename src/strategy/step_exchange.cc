@@ -45,6 +45,17 @@ class SharingVisitor : public StateVisitor {
   Outcome outcome_;
 };
 
+/// Tells the audit what became of everybody's samples.
+void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told, bool applied) {
+  if (applied) {
+    batches.applied(batch.ids);
+    batches.applied(told.others);
+  } else {
+    batches.dropped(batch.ids);
+    batches.dropped(told.others);
+  }
+}
+
 }  // namespace
 
 StepExchange::StepExchange(Group& group, std::int64_t most_rows)
@@ -98,16 +109,46 @@ Outcome StepExchange::tell_culprit(std::string& culprit, Clock::time_point deadl
   return {};
 }
 
-StepReport StepExchange::diverged(Replica& replica, const Batch& batch, const LossSums& own, const Told& told,
-                                  BatchStream& batches, Clock::time_point deadline) {
+StepReport StepExchange::diverged(Replica& replica, const Own& own, const Told& told, BatchStream& batches,
+                                  Clock::time_point deadline) {
   StepReport report = {.outcome = StepReport::Outcome::diverged, .sums = told.sums, .stop = told.stop};
-  if (!std::isfinite(own.loss)) {
-    report.culprit = replica.find_nonfinite(batch);
+  if (!std::isfinite(own.sums.loss)) {
+    report.culprit = replica.find_nonfinite(own.batch);
   }
   if (const Outcome outcome = tell_culprit(report.culprit, deadline); !outcome.ok()) {
     report.culprit = lost_text(outcome);
   }
-  settle_samples(batches, batch, told, false);
+  settle_samples(batches, own.batch, told, false);
+  return report;
+}
+
+StepReport StepExchange::finish_step(Replica& replica, const Own& own, BatchStream& batches, Clock::time_point deadline,
+                                     const Update& update) {
+  Told told;
+  if (const Outcome outcome = tell(own.sums, own.contributions, own.batch.ids, own.stop, deadline, told);
+      !outcome.ok()) {
+    return lost_report(outcome);
+  }
+  batches.leased_by_others(told.others);
+  if (!std::isfinite(told.sums.loss)) {
+    return diverged(replica, own, told, batches, deadline);
+  }
+  WholeUpdate made = {.applied = false};
+  const Outcome outcome = update(told, made);
+  StepReport report = {.sums = told.sums, .stop = told.stop};
+  if (!outcome.ok()) {
+    report = lost_report(outcome);
+    report.sums = told.sums;
+    report.completed = made.applied;
+    if (!made.applied) {
+      return report;
+    }
+  }
+  settle_samples(batches, own.batch, told, made.applied);
+  if (outcome.ok() && !made.culprit.empty()) {
+    report.outcome = StepReport::Outcome::diverged;
+    report.culprit = made.culprit;
+  }
   return report;
 }
 
@@ -130,26 +171,17 @@ void average_observed(const ParameterTable& table, std::span<float> sum, std::in
   }
 }
 
-void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told, bool applied) {
-  if (applied) {
-    batches.applied(batch.ids);
-    batches.applied(told.others);
-  } else {
-    batches.dropped(batch.ids);
-    batches.dropped(told.others);
-  }
-}
-
 StepReport lost_report(const Outcome& outcome) {
   return {.outcome = StepReport::Outcome::group_lost, .culprit = lost_text(outcome)};
 }
 
 std::string lost_text(const Outcome& outcome) { return fmt::format("rank {} {}", outcome.peer.value, outcome.reason); }
 
-Outcome share_state(Group& group, Strategy& strategy, Clock::time_point deadline) {
-  SharingVisitor visitor(group, deadline);
+StepReport copy_from_first(Group& group, Replica& replica, Strategy& strategy, Clock::duration patience) {
+  SharingVisitor visitor(group, Clock::now() + patience);
+  visitor.floats("values", replica.values());
   strategy.visit_state(visitor);
-  return visitor.outcome();
+  return visitor.outcome().ok() ? StepReport{} : lost_report(visitor.outcome());
 }
 
 }  // namespace distbelief

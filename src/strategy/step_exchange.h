@@ -1,10 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/group.h"
 #include "strategy/strategy.h"
+#include "strategy/whole_model.h"
 
 namespace distbelief {
 
@@ -31,13 +33,28 @@ class StepExchange {
   Outcome tell(const LossSums& sums, std::int64_t contributions, std::span<const std::uint64_t> ids, bool stop,
                Clock::time_point deadline, Told& told);
 
-  /// When the sum of losses is not finite: who has the cause in its own samples names the layer, and all report it.
-  StepReport diverged(Replica& replica, const Batch& batch, const LossSums& own, const Told& told, BatchStream& batches,
-                      Clock::time_point deadline);
+  /// What this member did in a step whose gradients are summed.
+  struct Own {
+    const Batch& batch;
+    LossSums sums;
+    std::int64_t contributions = 0;
+    bool stop = false;
+  };
+  /// Makes the update; what became of it is the same for all members. When a member is lost meanwhile, `update` says
+  /// whether it was made here.
+  using Update = std::function<Outcome(const Told& told, WholeUpdate& update)>;
+  /// The second half of a synchronous step: all tell theirs, update, and settle what became of the samples. When the
+  /// sum of losses is not finite there is no update: who has the cause in its own samples names it, and all report it.
+  StepReport finish_step(Replica& replica, const Own& own, BatchStream& batches, Clock::time_point deadline,
+                         const Update& update);
+
   /// All tell what they found, which may be nothing, and get the first that is not.
   Outcome tell_culprit(std::string& culprit, Clock::time_point deadline);
 
  private:
+  StepReport diverged(Replica& replica, const Own& own, const Told& told, BatchStream& batches,
+                      Clock::time_point deadline);
+
   Group& group_;
   const std::size_t slot_;  ///< numbers of one member
   std::vector<std::uint64_t> numbers_;
@@ -50,14 +67,12 @@ LossSums compute_or_zero(Replica& replica, const Batch& batch, std::span<const s
 std::int64_t contributions(const Batch& batch, std::span<const std::span<float>> lanes);
 /// What was observed, such as batch norm's statistics, counts as the mean of all that observed it.
 void average_observed(const ParameterTable& table, std::span<float> sum, std::int64_t contributions);
-/// Tells the audit what became of everybody's samples.
-void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange::Told& told, bool applied);
-
 /// "rank 2 closed the connection".
 std::string lost_text(const Outcome& outcome);
 StepReport lost_report(const Outcome& outcome);
 
-/// Copies what visit_state() shows on the first member to all others.
-Outcome share_state(Group& group, Strategy& strategy, Clock::time_point deadline);
+/// Copies the values and what visit_state() shows on the first member to all others: a join() for strategies whose
+/// members all hold the whole state.
+StepReport copy_from_first(Group& group, Replica& replica, Strategy& strategy, Clock::duration patience);
 
 }  // namespace distbelief

@@ -2,165 +2,65 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
+#include <map>
 
-#include "base/random.h"
-#include "comm/run_ranks.h"
-#include "graph/layers/batch_norm.h"
-#include "graph/layers/dense.h"
-#include "graph/layers/relu.h"
-#include "graph/losses/softmax_cross_entropy.h"
-#include "params/rules/rules.h"
-#include "plan/parameter_layout.h"
-#include "strategy/all_reduce.h"
-#include "strategy/local.h"
-#include "strategy/root_update.h"
+#include "strategy/test_member.h"
 
 namespace distbelief {
 namespace {
-
-constexpr std::int64_t kWidth = 12;
-constexpr std::int64_t kClasses = 3;
-constexpr std::int64_t kBatch = 16;
-constexpr std::int64_t kSamples = 70;  // the last batch of an epoch has 6
-
-Graph network(bool batch_norm) {
-  Graph graph("net");
-  NodeId x = graph.add_input({kWidth});
-  x = graph.add("dense1", std::make_shared<Dense>(DenseOptions{.units = 20}), {x});
-  if (batch_norm) {
-    x = graph.add("norm", std::make_shared<BatchNorm>(), {x});
-  }
-  x = graph.add("relu", std::make_shared<Relu>(), {x});
-  graph.add("dense2", std::make_shared<Dense>(DenseOptions{.units = kClasses}), {x});
-  graph.finish(std::make_shared<SoftmaxCrossEntropy>());
-  return graph;
-}
-
-/// Sample i is a function of i. The share `part` of each batch, as the loader cuts it.
-class Samples : public BatchStream {
- public:
-  Samples(int part, int parts) : part_(part), parts_(parts) {}
-  const Batch* next() override {
-    if (first_ >= kSamples) {
-      first_ = 0;
-      ++batch_.epoch;
-      return nullptr;
-    }
-    const std::int64_t rows = std::min(kBatch, kSamples - first_);
-    const std::int64_t begin = first_ + rows * part_ / parts_, end = first_ + rows * (part_ + 1) / parts_;
-    first_ += rows;
-    batch_.ids.clear();
-    batch_.dense.clear();
-    batch_.classes.clear();
-    const CounterRandom random(3, RandomUse::generate);
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto id = static_cast<std::uint64_t>(i);
-      batch_.ids.push_back(id);
-      batch_.classes.push_back(static_cast<std::int32_t>(i % kClasses));
-      for (std::int64_t c = 0; c < kWidth; ++c) {
-        const bool poisoned = i == poisoned_sample && c == 0;
-        batch_.dense.push_back(poisoned ? std::numeric_limits<float>::quiet_NaN()
-                                        : random.normal(id, static_cast<std::uint64_t>(c)) +
-                                              static_cast<float>(i % kClasses == c ? 1 : 0));
-      }
-    }
-    return &batch_;
-  }
-  void leased_by_others(std::span<const std::uint64_t> ids) override { others += ids.size(); }
-  void applied(std::span<const std::uint64_t> ids) override { applied_samples += ids.size(); }
-  void dropped(std::span<const std::uint64_t> ids) override { dropped_samples += ids.size(); }
-
-  std::int64_t poisoned_sample = -1;
-  std::size_t others = 0, applied_samples = 0, dropped_samples = 0;
-
- private:
-  const int part_, parts_;
-  std::int64_t first_ = 0;
-  Batch batch_;
-};
 
 struct Trained {
   std::vector<double> losses;
   std::vector<float> values;
 };
 
-/// So many steps of a strategy that `make_one` makes of (replica, rule).
-template <typename Make>
-Trained train(int position, int size, bool batch_norm, int threads, const Make& make_one, int steps = 20) {
-  const Graph graph = network(batch_norm);
-  const ParameterTable table = layout_parameters(graph);
-  Replica replica(graph, table, {.threads = threads, .mode = ThreadMode::lanes, .seed = 1});
-  table.initialize(position == 0 ? 1 : 99, replica.values());  // join() must bring the others to the first's
-  const auto rule = make_rule({.name = "momentum"});
-  const std::unique_ptr<Strategy> strategy = make_one(replica, *rule);
-  EXPECT_EQ(strategy->join().outcome, StepReport::Outcome::stepped);
-  Samples samples(position, size);
-  Trained trained;
-  while (static_cast<int>(trained.losses.size()) < steps) {
-    const StepReport report = strategy->step(samples, {.update = {.rate = 0.1F, .weight_decay = 0.001F}});
-    if (report.outcome == StepReport::Outcome::end_of_epoch) {
-      continue;
-    }
-    EXPECT_EQ(report.outcome, StepReport::Outcome::stepped) << report.culprit;
-    trained.losses.push_back(report.sums.loss / static_cast<double>(report.sums.rows));
-  }
-  trained.values.assign(replica.values().begin(), replica.values().end());
-  return trained;
-}
+constexpr int kSteps = 20;
 
-std::vector<Rank> everybody(const Fabric& fabric) {
-  std::vector<Rank> ranks;
-  for (int i = 0; i < fabric.size(); ++i) {
-    ranks.push_back(Rank{i});
-  }
-  return ranks;
-}
-
-std::unique_ptr<Strategy> make(const std::string& name, Replica& replica, const UpdateRule& rule, Group& group) {
-  const GroupOptions options = {.most_rows = kBatch};
-  if (name == "sync") {
-    return std::make_unique<RootUpdate>(replica, rule, group, options);
-  }
-  return std::make_unique<AllReduce>(replica, rule, group, options);
-}
-
-/// The strategies that do what one process does, step for step.
-class Synchronous : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, Synchronous, testing::Values("allreduce", "sync"),
-                         [](const auto& name) { return std::string(name.param); });
-
-std::vector<Trained> train_group(const std::string& name, int ranks, bool batch_norm = false, int threads = 1) {
+std::vector<Trained> train_group(int ranks, const TestOptions& options) {
   std::vector<Trained> all(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](Fabric& fabric) {
-    Group group(fabric, everybody(fabric), 1);
-    all[static_cast<std::size_t>(group.position())] =
-        train(group.position(), ranks, batch_norm, threads,
-              [&](Replica& replica, const UpdateRule& rule) { return make(name, replica, rule, group); });
+    TestMember member(fabric, options);
+    Trained& trained = all[static_cast<std::size_t>(member.position())];
+    trained.losses = member.train(kSteps);
+    trained.values = member.values();
   });
   return all;
 }
 
-Trained train_local(bool batch_norm = false) {
-  return train(0, 1, batch_norm, 1,
-               [](Replica& replica, const UpdateRule& rule) { return std::make_unique<Local>(replica, rule); });
+Trained train_local(const TestOptions& options = {}) {
+  TestMember member(options);
+  std::vector<double> losses = member.train(kSteps);
+  return {std::move(losses), member.values()};
 }
+
+void expect_close(const Trained& found, const Trained& wanted, const std::string& what) {
+  ASSERT_EQ(found.losses.size(), wanted.losses.size());
+  for (std::size_t step = 0; step < wanted.losses.size(); ++step) {
+    EXPECT_NEAR(found.losses[step], wanted.losses[step], 1e-4 * wanted.losses[step]) << what << ", step " << step;
+  }
+}
+
+/// The strategies that do what one process does, step for step.
+class Synchronous : public testing::TestWithParam<const char*> {
+ protected:
+  TestOptions options() const { return {.algorithm = GetParam()}; }
+};
+INSTANTIATE_TEST_SUITE_P(All, Synchronous, testing::Values("allreduce", "sync"),
+                         [](const auto& name) { return std::string(name.param); });
 
 TEST_P(Synchronous, GivesTheLossesOfOneProcessAtAnyNumberOfWorkers) {
   const Trained local = train_local();
   for (const int ranks : {1, 2, 3, 4, 7}) {
-    const std::vector<Trained> all = train_group(GetParam(), ranks);
-    for (std::size_t step = 0; step < local.losses.size(); ++step) {
-      EXPECT_NEAR(all[0].losses[step], local.losses[step], 1e-4 * local.losses[step]) << ranks << " workers";
-    }
+    expect_close(train_group(ranks, options())[0], local, std::to_string(ranks) + " workers");
   }
 }
 
 TEST_P(Synchronous, LeavesAllWorkersWithTheSameBits) {
   for (const bool batch_norm : {false, true}) {
-    const std::vector<Trained> all = train_group(GetParam(), 3, batch_norm);
+    TestOptions with = options();
+    with.batch_norm = batch_norm;
+    const std::vector<Trained> all = train_group(3, with);
     for (const Trained& one : all) {
       EXPECT_EQ(one.values, all[0].values);
       EXPECT_EQ(one.losses, all[0].losses);
@@ -169,83 +69,244 @@ TEST_P(Synchronous, LeavesAllWorkersWithTheSameBits) {
 }
 
 TEST_P(Synchronous, GivesTheSameBitsAgain) {
-  EXPECT_EQ(train_group(GetParam(), 4)[2].values, train_group(GetParam(), 4)[2].values);
-  EXPECT_EQ(train_group(GetParam(), 2, true, 2)[1].values, train_group(GetParam(), 2, true, 2)[1].values);
+  EXPECT_EQ(train_group(4, options())[2].values, train_group(4, options())[2].values);
+  TestOptions lanes = options();
+  lanes.batch_norm = true;
+  lanes.threads = 2;
+  EXPECT_EQ(train_group(2, lanes)[1].values, train_group(2, lanes)[1].values);
 }
 
-TEST_P(Synchronous, EveryWorkerCountsTheSamplesOfAll) {
-  run_ranks(3, [&](Fabric& fabric) {
-    const Graph graph = network(false);
-    const ParameterTable table = layout_parameters(graph);
-    Replica replica(graph, table, {});
-    table.initialize(1, replica.values());
-    const auto rule = make_rule({.name = "sgd"});
-    Group group(fabric, everybody(fabric), 1);
-    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
-    Samples samples(group.position(), 3);
-    while (strategy->step(samples, {.update = {.rate = 0.1F}}).outcome == StepReport::Outcome::stepped) {
+TEST_P(Synchronous, AccumulationGivesTheLossesOfWholeBatches) {
+  const Trained whole = train_local();
+  for (const std::int64_t parts : {2, 3, 5}) {  // of shares of 5 or 6 rows, 2 or 1 in the last batch
+    for (const int threads : {1, 2}) {
+      TestOptions parted = options();
+      parted.micro_batches = parts;
+      parted.threads = threads;
+      expect_close(train_group(3, parted)[0], whole, std::to_string(parts) + " parts");
     }
-    EXPECT_EQ(samples.applied_samples, static_cast<std::size_t>(kSamples));
-    EXPECT_EQ(samples.dropped_samples, 0U);
-  });
+  }
 }
 
 TEST_P(Synchronous, ANanInOneWorkersSamplesStopsAllAndNamesTheLayer) {
   run_ranks(3, [&](Fabric& fabric) {
-    const Graph graph = network(false);
-    const ParameterTable table = layout_parameters(graph);
-    Replica replica(graph, table, {});
-    table.initialize(1, replica.values());
-    const auto rule = make_rule({.name = "sgd"});
-    Group group(fabric, everybody(fabric), 1);
-    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
-    Samples samples(group.position(), 3);
-    samples.poisoned_sample = 20;  // in the second batch, of one worker only
-    ASSERT_EQ(strategy->step(samples, {.update = {.rate = 0.1F}}).outcome, StepReport::Outcome::stepped);
-    const std::vector<float> before(replica.values().begin(), replica.values().end());
-    const StepReport report = strategy->step(samples, {.update = {.rate = 0.1F}});
+    TestMember member(fabric, options());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    member.samples.poisoned_sample = 20;  // in the second batch, of one worker only
+    ASSERT_EQ(member.step().outcome, StepReport::Outcome::stepped);
+    const std::vector<float> before = member.values();
+    const StepReport report = member.step();
     EXPECT_EQ(report.outcome, StepReport::Outcome::diverged);
     EXPECT_EQ(report.culprit, "layer 'dense1'");
-    EXPECT_TRUE(std::ranges::equal(before, replica.values()));
-    EXPECT_EQ(samples.dropped_samples, static_cast<std::size_t>(kBatch));
-  });
-}
-
-TEST_P(Synchronous, WhenOneIsAskedToStopAllHearOfItAfterTheSameStep) {
-  run_ranks(3, [&](Fabric& fabric) {
-    const Graph graph = network(false);
-    const ParameterTable table = layout_parameters(graph);
-    Replica replica(graph, table, {});
-    table.initialize(1, replica.values());
-    const auto rule = make_rule({.name = "sgd"});
-    Group group(fabric, everybody(fabric), 1);
-    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
-    Samples samples(group.position(), 3);
-    EXPECT_FALSE(strategy->step(samples, {.update = {.rate = 0.1F}}).stop);
-    EXPECT_TRUE(strategy->step(samples, {.update = {.rate = 0.1F}, .stop = group.position() == 2}).stop);
+    EXPECT_EQ(before, member.values());
+    EXPECT_EQ(member.samples.dropped_samples, static_cast<std::size_t>(kBatch));
   });
 }
 
 TEST_P(Synchronous, AWorkerThatDiesLeavesTheParametersOfTheOthersAsTheyWere) {
   run_ranks(3, [&](Fabric& fabric) {
-    const Graph graph = network(false);
-    const ParameterTable table = layout_parameters(graph);
-    Replica replica(graph, table, {});
-    table.initialize(1, replica.values());
-    const auto rule = make_rule({.name = "sgd"});
-    Group group(fabric, everybody(fabric), 1);
-    const std::unique_ptr<Strategy> strategy = make(GetParam(), replica, *rule, group);
-    Samples samples(group.position(), 3);
-    ASSERT_EQ(strategy->step(samples, {.update = {.rate = 0.1F}}).outcome, StepReport::Outcome::stepped);
-    if (group.position() == 1) {
+    TestMember member(fabric, options());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    ASSERT_EQ(member.step().outcome, StepReport::Outcome::stepped);
+    if (member.position() == 1) {
       return;
     }
-    const std::vector<float> before(replica.values().begin(), replica.values().end());
-    const StepReport report = strategy->step(samples, {.update = {.rate = 0.1F}});
+    const std::vector<float> before = member.values();
+    const StepReport report = member.step();
     EXPECT_EQ(report.outcome, StepReport::Outcome::group_lost);
     EXPECT_NE(report.culprit.find("left"), std::string::npos) << report.culprit;
-    EXPECT_TRUE(std::ranges::equal(before, replica.values()));
+    EXPECT_FALSE(report.completed);
+    EXPECT_EQ(before, member.values());
   });
+}
+
+/// All strategies of a group, those with a choice in each way.
+class AnyStrategy : public testing::TestWithParam<TestOptions> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, AnyStrategy,
+    testing::Values(TestOptions{.algorithm = "allreduce"}, TestOptions{.algorithm = "sync"},
+                    TestOptions{.algorithm = "averaging"}, TestOptions{.algorithm = "averaging", .average_every = 2},
+                    TestOptions{.algorithm = "averaging", .only_for_show = true},
+                    TestOptions{.algorithm = "gossip", .quorum = 0}, TestOptions{.algorithm = "gossip", .quorum = 1},
+                    TestOptions{.algorithm = "gossip", .quorum = 2}),
+    [](const auto& given) {
+      const TestOptions& options = given.param;
+      std::string name = options.algorithm;
+      if (name == "averaging") {
+        name += options.only_for_show ? "AtTheEnd" : options.average_every == 0 ? "EachEpoch" : "EverySecondStep";
+      } else if (name == "gossip") {
+        name += "Quorum" + std::to_string(options.quorum);
+      }
+      return name;
+    });
+
+TEST_P(AnyStrategy, EveryWorkerCountsEverySampleOfAnEpochOnce) {
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, GetParam());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    for (int epoch = 1; epoch <= 3; ++epoch) {
+      EXPECT_EQ(member.train_epoch().rows, kSamples);
+      EXPECT_TRUE(member.samples.exactly(epoch)) << "epoch " << epoch;
+      EXPECT_EQ(member.samples.dropped_samples, 0U);
+    }
+  });
+}
+
+TEST_P(AnyStrategy, AfterSettlingAllHaveTheSameBitsAndLossesHaveFallen) {
+  std::vector<std::vector<float>> values(3);
+  std::vector<double> first(3), last(3);
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, GetParam());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    const auto place = static_cast<std::size_t>(member.position());
+    first[place] = member.train_epoch().loss / kSamples;
+    for (int epoch = 0; epoch < 15; ++epoch) {
+      last[place] = member.train_epoch().loss / kSamples;
+    }
+    values[place] = member.values();
+    EXPECT_TRUE(member.position() != 0 || member.strategy->holds_state());
+  });
+  EXPECT_EQ(values[1], values[0]);
+  EXPECT_EQ(values[2], values[0]);
+  EXPECT_LT(last[0], 0.7 * first[0]);
+}
+
+TEST_P(AnyStrategy, WhenOneIsAskedToStopAllHearOfItAfterTheSameStep) {
+  std::vector<int> heard(3, -1);
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, GetParam());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    for (int step = 0; heard[static_cast<std::size_t>(member.position())] < 0; ++step) {
+      const StepReport report = member.step(member.position() == 2 && step >= 3);
+      if (report.outcome == StepReport::Outcome::end_of_epoch) {
+        ASSERT_EQ(member.strategy->settle(member.samples).outcome, StepReport::Outcome::stepped);
+        continue;
+      }
+      ASSERT_EQ(report.outcome, StepReport::Outcome::stepped) << report.culprit;
+      if (report.stop) {
+        heard[static_cast<std::size_t>(member.position())] = step;
+      }
+    }
+    EXPECT_EQ(member.strategy->settle(member.samples).outcome, StepReport::Outcome::stepped);
+  });
+  EXPECT_EQ(heard[0], heard[2]);
+  EXPECT_EQ(heard[1], heard[2]);
+  EXPECT_GE(heard[2], 3);
+}
+
+TEST_P(AnyStrategy, ANanStopsAllAfterTheSameStepAndEachNamesTheLayer) {
+  std::vector<int> ended(3, -1);
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, GetParam());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    member.samples.poisoned_sample = 20;  // one worker's
+    StepReport report;
+    int steps = 0;
+    while (report.outcome == StepReport::Outcome::stepped) {
+      ++steps;
+      report = member.step();
+      if (report.outcome == StepReport::Outcome::end_of_epoch) {
+        report = member.strategy->settle(member.samples);
+      }
+    }
+    ended[static_cast<std::size_t>(member.position())] = steps;
+    EXPECT_EQ(report.outcome, StepReport::Outcome::diverged);
+    EXPECT_FALSE(std::isfinite(report.sums.loss));
+    EXPECT_EQ(report.culprit, "layer 'dense1'");
+  });
+  EXPECT_EQ(ended[0], ended[1]);
+  EXPECT_EQ(ended[0], ended[2]);
+}
+
+TEST_P(AnyStrategy, AWorkerThatDiesIsNamedByTheOthers) {
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, GetParam());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    StepReport report = member.step();
+    if (member.position() == 1) {
+      return;
+    }
+    while (report.outcome == StepReport::Outcome::stepped) {
+      report = member.step();
+      if (report.outcome == StepReport::Outcome::end_of_epoch) {
+        report = member.strategy->settle(member.samples);
+      }
+    }
+    EXPECT_EQ(report.outcome, StepReport::Outcome::group_lost);
+    EXPECT_NE(report.culprit.find("left"), std::string::npos) << report.culprit;
+  });
+}
+
+/// What visit_state() shows, kept and given back.
+class Keeper : public StateVisitor {
+ public:
+  void floats(std::string_view name, std::span<float> values) override {
+    std::vector<float>& kept = floats_[std::string(name)];
+    if (gives_back) {
+      std::ranges::copy(kept, values.begin());
+    } else {
+      kept.assign(values.begin(), values.end());
+    }
+  }
+  void number(std::string_view name, std::uint64_t& value) override {
+    std::vector<std::uint64_t> one = {value};
+    numbers(name, one);
+    value = one[0];
+  }
+  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
+    std::vector<std::uint64_t>& kept = numbers_[std::string(name)];
+    (gives_back ? values : kept) = gives_back ? kept : values;
+  }
+  bool gives_back = false;
+
+ private:
+  std::map<std::string, std::vector<float>> floats_;
+  std::map<std::string, std::vector<std::uint64_t>> numbers_;
+};
+
+TEST_P(AnyStrategy, GoesOnFromWhatTheFirstMemberKept) {
+  const bool same_bits = !GetParam().only_for_show && (GetParam().algorithm != "gossip" || GetParam().quorum == 2);
+  std::vector<float> whole, parts;
+  Keeper keeper;
+  std::vector<float> kept;
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, GetParam());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    (void)member.train_epoch();
+    if (member.position() == 0) {
+      keeper.floats("values", member.replica.values());
+      member.strategy->visit_state(keeper);
+      kept = member.values();
+    }
+    (void)member.train_epoch();
+    if (member.position() == 0) {
+      whole = member.values();
+    }
+  });
+  keeper.gives_back = true;
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, GetParam());
+    if (member.position() == 0) {
+      keeper.floats("values", member.replica.values());
+      member.strategy->visit_state(keeper);
+    }
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    EXPECT_EQ(member.values(), kept);
+    (void)member.samples.next();  // its clock is at epoch 0, which the state has left behind
+    while (member.samples.next() != nullptr) {
+    }
+    (void)member.train_epoch();
+    if (member.position() == 0) {
+      parts = member.values();
+    }
+  });
+  EXPECT_TRUE(!same_bits || parts == whole);
+}
+
+TEST(Accumulation, GivesTheLossesOfWholeBatchesInOneProcess) {
+  for (const std::int64_t parts : {2, 3, 16, 40}) {
+    expect_close(train_local({.micro_batches = parts}), train_local(), std::to_string(parts) + " parts");
+  }
 }
 
 }  // namespace

@@ -37,12 +37,13 @@ struct StepReport {
     /// The loss or a gradient is not finite, and parameters are untouched; or the update made a parameter so. There is
     /// nothing to go on from but a checkpoint.
     diverged,
-    group_lost,  ///< a member of the group died or does not answer; parameters are untouched
+    group_lost,  ///< a member of the group died or does not answer; holds_state() says what parameters are worth
   } outcome = Outcome::stepped;
   LossSums sums = {};  ///< over the samples of all members
   /// diverged: what is not finite, with the name of the layer or parameter that is first; group_lost: who, and why.
   std::string culprit = {};
-  bool stop = false;  ///< a member was asked to stop; all hear of it after the same step
+  bool stop = false;       ///< a member was asked to stop; all hear of it after the same step
+  bool completed = false;  ///< group_lost: but the step's update is in the parameters here
 };
 
 /// A training algorithm: when a replica exchanges, with whom, and what. It never sees a layer, an MPI call or an
@@ -56,9 +57,10 @@ class Strategy {
   /// One step; on return the replica holds the parameters that the next step starts from.
   [[nodiscard]] virtual StepReport step(BatchStream& batches, const StepRequest& request) = 0;
   /// Brings the replicas together where they differ between steps: before an evaluation, a checkpoint and the end. All
-  /// members call it after the same step. Reports sums that no step has reported yet; never end_of_epoch.
+  /// members call it after the same step. Reports sums that no step has reported yet; never end_of_epoch. A strategy
+  /// may only show what is common until the next step.
   [[nodiscard]] virtual StepReport settle(BatchStream& /*batches*/) { return {}; }
-  /// Whether visit_state() shows here all that a checkpoint needs.
+  /// Whether the replica's values and visit_state() are, here and now, all that a checkpoint needs.
   virtual bool holds_state() const { return true; }
   /// Names all that must survive a restart, besides the replica's values: slots, clocks, ledgers.
   virtual void visit_state(StateVisitor& visitor) = 0;

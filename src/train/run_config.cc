@@ -198,7 +198,10 @@ std::vector<RunOption> make_options() {
   table.group("Length");
   table.number("epochs", &RunConfig::epochs, kCount, "N", "passes over the training data");
   table.number("batch", &RunConfig::batch, kCount, "N",
-               "samples an update, over all workers; averaging: of each worker");
+               "samples an update, over all workers; averaging, gossip: of each worker");
+  table.number(
+      "accumulate", &RunConfig::accumulate, kCount, "N",
+      "compute a worker's batch in so many parts, whose gradients are added up: for batches larger than memory");
   table.number("seed", &RunConfig::seed, kCountOrZero, "N",
                "decides initial weights, order of samples, dropout, augmentation");
   table.number("early-stop", &RunConfig::early_stop, kCountOrZero, "EPOCHS",
@@ -242,19 +245,43 @@ std::vector<RunOption> make_options() {
   table.group("Who computes");
   table.text("algorithm", &RunConfig::algorithm, "NAME",
              "local: one process; allreduce: each worker on its share of a batch, gradients summed over all; sync: the "
-             "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged",
-             {"local", "allreduce", "sync", "averaging"});
+             "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged; "
+             "gossip: each on batches of its own, gradients sent to all others and applied as they come",
+             {"local", "allreduce", "sync", "averaging", "gossip"});
   table.number("workers", &RunConfig::workers, kWorkers, "N", "processes that train together");
   table.text("transport", &RunConfig::transport, "HOW",
              "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed",
              {"auto", "mpi", "socket", "threads"});
-  table.number("average-every", &RunConfig::average_every, kCountOrZero, "STEPS",
-               "averaging: how often; 0: at the end of each epoch");
+  {
+    RunOption& option =
+        table.add("average-every", "STEPS|epoch|end",
+                  "averaging: how often: after so many steps and each epoch; after each epoch; or once, "
+                  "at the end of training");
+    option.get = [](const RunConfig& config) {
+      return config.average_every < 0    ? "end"
+             : config.average_every == 0 ? "epoch"
+                                         : std::to_string(config.average_every);
+    };
+    option.set = [](RunConfig& config, const std::string& text) {
+      if (text == "end" || text == "epoch") {
+        config.average_every = text == "end" ? -1 : 0;
+        return;
+      }
+      const char* const expected = "a whole number of 1 or more, epoch or end";
+      config.average_every = parse_number<std::int64_t>(text, expected);
+      if (config.average_every < 1) {
+        throw InputError(fmt::format("expected {}, got '{}'", expected, text));
+      }
+    };
+  }
   table.text("outer-optimizer", &RunConfig::outer_optimizer, "RULE",
              "averaging: the rule that moves the common parameters towards the average; none: they become it",
              {"none", "sgd", "momentum", "nesterov"});
   table.number("outer-lr", &RunConfig::outer_lr, kPositive, "RATE", "averaging: learning rate of the outer rule");
   table.number("outer-momentum", &RunConfig::outer_momentum, kFraction, "M", "averaging: momentum of the outer rule");
+  table.number("gossip-quorum", &RunConfig::gossip_quorum, kWhole, "N",
+               "gossip: wait in each step until so many of the other workers' gradients of it have come; 0: never; -1: "
+               "half of them");
   table.number("threads", &RunConfig::threads, kThreads, "N",
                "compute threads of each worker; 0: the machine's cores, shared out");
   table.text(
@@ -325,6 +352,14 @@ std::string config_text(const RunConfig& config) {
 
 bool is_synchronous(std::string_view algorithm) { return algorithm != "averaging" && algorithm != "gossip"; }
 
+std::int64_t global_batch(const RunConfig& config) {
+  return is_synchronous(config.algorithm) ? config.batch : config.batch * config.workers;
+}
+
+std::int64_t batch_per_worker(const RunConfig& config) {
+  return is_synchronous(config.algorithm) ? (config.batch + config.workers - 1) / config.workers : config.batch;
+}
+
 void check_config(const RunConfig& config) {
   if (config.early_stop > 0 && config.validation <= 0) {
     throw InputError("--early-stop needs --validation: it watches data that is not trained on");
@@ -332,6 +367,17 @@ void check_config(const RunConfig& config) {
   if (config.algorithm == "local" && config.workers > 1) {
     throw InputError(fmt::format("--algorithm local trains in one process; for --workers {} choose another: allreduce",
                                  config.workers));
+  }
+  if (config.accumulate > batch_per_worker(config)) {
+    throw InputError(fmt::format("--accumulate {}: a worker's batch has only {} samples", config.accumulate,
+                                 batch_per_worker(config)));
+  }
+  if (config.algorithm == "gossip" && config.gossip_quorum >= config.workers) {
+    throw InputError(fmt::format("--gossip-quorum {}: with --workers {} there are only {} others", config.gossip_quorum,
+                                 config.workers, config.workers - 1));
+  }
+  if (config.average_every < 0 && config.outer_optimizer != "none") {
+    throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
   }
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");

@@ -30,6 +30,7 @@ struct RunConfig {
   // how long and in which steps
   std::int64_t epochs = 5;
   std::int64_t batch = 128;
+  std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   std::int64_t early_stop = 0;
   // the update
@@ -54,11 +55,12 @@ struct RunConfig {
   std::string algorithm = "local";
   std::int64_t workers = 1;
   std::string transport = "auto";
-  std::int64_t average_every = 0;
+  std::int64_t average_every = 0;  ///< steps; 0: at the end of each epoch; below 0: once, at the end of training
   std::string outer_optimizer = "none";
   double outer_lr = 1;
   double outer_momentum = 0.9;
-  std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
+  std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
+  std::int64_t threads = 0;         ///< of each worker; 0: the cores that this machine's workers may use, shared out
   std::string thread_mode = "auto";
   std::string bind = "cores";
   std::int64_t loader_threads = -1;  ///< below 0: as the data needs
@@ -100,6 +102,10 @@ std::string config_text(const RunConfig& config);
 
 /// Whether --batch is shared out over the workers, which make each step together; otherwise it is each worker's.
 bool is_synchronous(std::string_view algorithm);
+
+/// Samples that all workers together take in a step, and the most that one of them takes.
+std::int64_t global_batch(const RunConfig& config);
+std::int64_t batch_per_worker(const RunConfig& config);
 
 /// Throws InputError for combinations that make no sense.
 void check_config(const RunConfig& config);

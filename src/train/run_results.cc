@@ -105,7 +105,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.parameters = table.parameter_count();
   summary.workers = team.size();
   summary.batch = global_batch;
-  summary.batch_per_worker = (global_batch + team.size() - 1) / team.size();
+  summary.batch_per_worker = batch_per_worker(config);
   summary.threads = static_cast<int>(config.threads);
   summary.thread_mode = config.thread_mode;
   summary.steps = state.step;
@@ -118,15 +118,15 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model_step = state.step;
 
   if (!team.leads()) {
-    if (summary.status == "lost" && team.takes_over && team.takes_over() && strategy->holds_state()) {
-      // Every member knows as much as the leader did, so its work is not lost with it.
+    if (summary.status == "lost" && joined && team.takes_over && team.takes_over() && strategy->holds_state()) {
+      // This member knows as much as the leader did, so its work is not lost with it.
       folder = RunFolder::open(config.out);
       write_checkpoint(std::nullopt);
     }
     return;
   }
   const bool diverged = summary.status == "diverged";
-  if (!diverged && checkpointed_step != state.step) {
+  if (!diverged && strategy->holds_state() && checkpointed_step != state.step) {
     write_checkpoint(std::nullopt);
   }
   if (summary.status == "finished" || summary.status == "stopped early") {

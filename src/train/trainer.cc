@@ -10,6 +10,7 @@
 #include "metrics/machine.h"
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
+#include "strategy/gossip.h"
 #include "strategy/local.h"
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
@@ -90,7 +91,8 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   for (const std::string& pattern : config.freeze) {
     table.freeze(pattern);
   }
-  global_batch = is_synchronous(config.algorithm) ? config.batch : config.batch * team.size();
+  config.workers = team.size();  // what is written down is what runs
+  global_batch = distbelief::global_batch(config);
   const auto batch = static_cast<std::uint64_t>(global_batch);
   steps_per_epoch = (data.train->size() + batch - 1) / batch;
   schedule = make_schedule(schedule_options(config, steps_per_epoch));
@@ -98,8 +100,10 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   ReplicaOptions options;
   options.seed = config.seed;
   options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
-  const std::int64_t share = (global_batch + team.size() - 1) / team.size();
-  options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, share, options.threads)
+  options.micro_batches = config.accumulate;
+  const std::int64_t share = batch_per_worker(config);
+  const std::int64_t rows = (share + config.accumulate - 1) / config.accumulate;
+  options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, rows, options.threads)
                  : config.thread_mode == "lanes" ? ThreadMode::lanes
                                                  : ThreadMode::kernels;
   config.threads = options.threads;
@@ -118,9 +122,14 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
     strategy = std::make_unique<PeriodicAveraging>(
         *replica, *rule, *team.group,
         PeriodicAveraging::Options{.group = group_options,
-                                   .every = config.average_every,
+                                   .every = std::max<std::int64_t>(config.average_every, 0),
+                                   .only_for_show = config.average_every < 0,
                                    .outer = outer_rule.get(),
                                    .outer_rate = static_cast<float>(config.outer_lr)});
+  } else if (config.algorithm == "gossip") {
+    const int quorum = config.gossip_quorum < 0 ? team.size() / 2 : static_cast<int>(config.gossip_quorum);
+    strategy = std::make_unique<Gossip>(*replica, *rule, *team.group,
+                                        Gossip::Options{.group = group_options, .quorum = quorum});
   } else {
     strategy = std::make_unique<AllReduce>(*replica, *rule, *team.group, group_options);
   }

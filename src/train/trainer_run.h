@@ -56,6 +56,7 @@ struct Trainer::Run {
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
   std::int64_t checkpointed_step = -1;
+  bool joined = false;  ///< this member stands where the leader stood
 
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
 

@@ -77,7 +77,8 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   Outcome outcome;
   const auto measure = [&](const Dataset& part, const std::string& name, std::optional<double>& loss,
                            std::optional<double>& right) {
-    LossSums sums = evaluate(*replica, part, config.batch, team.position(), team.size());
+    const std::int64_t rows = (config.batch + config.accumulate - 1) / config.accumulate;  // as memory allows
+    LossSums sums = evaluate(*replica, part, rows, team.position(), team.size());
     if (outcome.ok()) {
       outcome = team.sum(sums);
     }
@@ -159,6 +160,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     write_results(summary);
     return summary;
   }
+  joined = true;
   const Sampler sampler(data.train->size(), config.seed, true);
   LoaderOptions options;
   options.batch = global_batch;
@@ -212,13 +214,17 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       continue;
     }
-    if (!went_on(report, summary)) {
+    const bool goes_on = went_on(report, summary);
+    if (!goes_on && !report.completed) {
       break;
     }
     state.step += 1;
     state.position = loader.position();
     state.epoch_sums += report.sums;
     state.logged_sums += report.sums;
+    if (!goes_on) {
+      break;
+    }
     if (state.step % config.log_every == 0) {
       pause_clock();
       log_steps(state.train_seconds - state.logged_at);
