@@ -15,6 +15,9 @@ import unittest
 PROGRAM = None
 DEADLINE = 240  # seconds for a whole job, on a machine that does much else
 TRANSPORTS = ["threads", "socket", "mpi"]
+# Every algorithm of a job, and those whose bits do not depend on timing.
+ALGORITHMS = {"allreduce": [], "sync": [], "averaging": ["--average-every", "7"], "gossip": []}
+REPEATABLE = {**ALGORITHMS, "averaging-end": ["--average-every", "end"], "gossip": ["--gossip-quorum", "2"]}
 
 
 def processes_in(folder):
@@ -67,9 +70,10 @@ class JobTest(unittest.TestCase):
         self.assertEqual(process.returncode, code, output)
         return output
 
-    def small(self, name, *more):
-        return ["--model", "mlp", "--model-options", "hidden=32", "--data", "synthetic:classes=4,shape=1x12x12,samples=1500,seed=3,noise=6",
-                "--batch", "30", "--out", self.path(name), "--log-every", "1", "--threads", "1", *more]
+    def small(self, name, *more, samples=1500, batch=30):
+        return ["--model", "mlp", "--model-options", "hidden=32", "--data",
+                f"synthetic:classes=4,shape=1x12x12,samples={samples},seed=3,noise=6", "--batch", str(batch), "--out",
+                self.path(name), "--log-every", "1", "--threads", "1", *more]
 
     def summary(self, name):
         with open(self.path(name) + "/summary.json") as file:
@@ -99,6 +103,10 @@ class JobTest(unittest.TestCase):
 
         self.wait_until(stepped, "a few steps")
 
+    def expect_every_sample_once(self, name, samples):
+        audit = self.summary(name)["samples"]
+        self.assertEqual(audit, {"leased": samples, "applied": samples, "dropped": 0, "lost": 0, "duplicated": 0}, name)
+
     def expect_nothing_left(self, name):
         folder = self.path(name)
         self.wait_until(lambda: not processes_in(folder), f"processes of {name} to end: {processes_in(folder)}")
@@ -117,34 +125,88 @@ class Equality(JobTest):
                 self.assertAlmostEqual(found, wanted, delta=1e-4 * wanted)
 
     def test_every_transport_gives_the_same_bits(self):
-        for algorithm in ("allreduce", "sync", "averaging"):
+        for case, options in REPEATABLE.items():
             models = []
             for transport in TRANSPORTS:
-                name = f"{algorithm}-{transport}"
-                self.train(*self.small(name), "--epochs", "1", "--algorithm", algorithm, "--workers", "3",
-                           "--transport", transport)
+                name = f"{case}-{transport}"
+                self.train(*self.small(name), "--epochs", "1", "--algorithm", case.split("-")[0], "--workers", "3",
+                           "--transport", transport, *options)
                 models.append(self.model(name))
-                audit = self.summary(name)["samples"]
-                self.assertEqual(audit, {"leased": 1500, "applied": 1500, "dropped": 0, "lost": 0, "duplicated": 0})
+                self.expect_every_sample_once(name, 1500)
                 self.expect_nothing_left(name)
-            self.assertTrue(all(model == models[0] for model in models), algorithm)
+            self.assertTrue(all(model == models[0] for model in models), case)
+
+    def test_gossip_uses_every_sample_once_at_any_quorum_over_every_transport(self):
+        for transport in TRANSPORTS:
+            for quorum in ("0", "1"):
+                name = f"{transport}{quorum}"
+                self.train(*self.small(name), "--epochs", "2", "--algorithm", "gossip", "--gossip-quorum", quorum,
+                           "--workers", "3", "--transport", transport)
+                self.expect_every_sample_once(name, 2 * 1500)
+                self.expect_nothing_left(name)
+
+    def test_workers_that_do_not_divide_the_samples_use_each_of_them_once(self):
+        for algorithm, options in ALGORITHMS.items():
+            self.train(*self.small(algorithm, samples=1001, batch=64), "--epochs", "2", "--algorithm", algorithm,
+                       "--workers", "3", "--transport", "threads", *options)
+            self.expect_every_sample_once(algorithm, 2 * 1001)
+
+    def test_accumulation_gives_the_losses_of_whole_batches(self):
+        self.train(*self.small("one"), "--epochs", "1")
+        alone = self.losses("one")[:20]
+        for algorithm in ("local", "allreduce", "sync"):
+            workers = "1" if algorithm == "local" else "2"
+            self.train(*self.small(algorithm), "--epochs", "1", "--algorithm", algorithm, "--workers", workers,
+                       "--transport", "threads", "--accumulate", "4")
+            for found, wanted in zip(self.losses(algorithm), alone, strict=False):
+                self.assertAlmostEqual(found, wanted, delta=1e-4 * wanted)
 
     def test_summary_says_both_batches(self):
-        self.train(*self.small("sync"), "--epochs", "1", "--algorithm", "allreduce", "--workers", "3", "--transport",
-                   "threads")
-        self.assertEqual((self.summary("sync")["batch"], self.summary("sync")["batch_per_worker"]), (30, 10))
-        self.train(*self.small("own"), "--epochs", "1", "--algorithm", "averaging", "--workers", "3", "--transport",
-                   "threads")
-        self.assertEqual((self.summary("own")["batch"], self.summary("own")["batch_per_worker"]), (90, 30))
+        for algorithm in ALGORITHMS:
+            self.train(*self.small(algorithm), "--epochs", "1", "--algorithm", algorithm, "--workers", "3",
+                       "--transport", "threads")
+            summary = self.summary(algorithm)
+            wanted = (30, 10) if algorithm in ("allreduce", "sync") else (90, 30)
+            self.assertEqual((summary["batch"], summary["batch_per_worker"]), wanted, algorithm)
+        self.train(*self.small("local"), "--epochs", "1")
+        self.assertEqual((self.summary("local")["batch"], self.summary("local")["batch_per_worker"]), (30, 30))
 
 
 class Deaths(JobTest):
-    def expect_exact_end(self, name, samples):
-        """The run, resumed to its end, has used every sample of every epoch once."""
-        self.train("--resume", self.path(name), "--epochs", "2")
-        self.assertEqual(self.summary(name)["samples"]["applied"], samples)
-        self.assertEqual(self.summary(name)["samples"]["lost"], 0)
-        self.assertEqual(self.summary(name)["samples"]["duplicated"], 0)
+    def checkpoints(self, name):
+        """Folders of whole checkpoints, the newest last."""
+        folder = self.path(name) + "/checkpoints"
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        return sorted(os.path.join(folder, entry) for entry in names if entry.startswith("step-"))
+
+    def test_after_a_kill_every_algorithm_resumes_and_uses_every_sample_once(self):
+        for transport in ("socket", "mpi"):
+            for algorithm, options in ALGORITHMS.items():
+                name = f"{algorithm}-{transport}"
+                process = self.start(*self.small(name), "--epochs", "2000", "--checkpoint-every", "10", "--algorithm",
+                                     algorithm, "--workers", "3", "--transport", transport, *options)
+                self.wait_for_steps(name, process)
+                self.wait_until(lambda: self.checkpoints(name), "a checkpoint")
+                pid = workers_in(self.path(name))[1]
+                os.kill(pid, signal.SIGKILL)
+                output, _ = process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 4, output)
+                self.assertIn(f"pid {pid}", output)
+                self.expect_nothing_left(name)
+                with open(self.checkpoints(name)[-1] + "/manifest.json") as file:
+                    epochs = json.load(file)["epoch"] + 1
+                self.train("--resume", self.path(name), "--epochs", str(epochs))
+                self.expect_every_sample_once(name, epochs * 1500)
+
+    def test_a_loss_that_is_not_finite_stops_every_algorithm(self):
+        for transport in ("socket", "mpi"):
+            for algorithm, options in ALGORITHMS.items():
+                name = f"{algorithm}-{transport}"
+                output = self.train(*self.small(name), "--epochs", "20", "--lr", "1e20", "--algorithm", algorithm,
+                                    "--workers", "3", "--transport", transport, *options, code=3)
+                self.assertRegex(output, "not finite|the loss is")
+                self.assertEqual(self.summary(name)["status"], "diverged")
+                self.expect_nothing_left(name)
 
     def test_a_killed_worker_is_named_and_a_checkpoint_stays(self):
         for transport in ("socket", "mpi"):
@@ -266,6 +328,23 @@ class Status(JobTest):
 
 
 class BadInput(JobTest):
+    def refused(self, *arguments):
+        """The one line that says why."""
+        output = self.train(*self.small("run"), "--algorithm", "gossip", "--workers", "3", *arguments, code=2)
+        self.assertEqual(output.count("\n"), 1, output)
+        self.assertFalse(os.path.exists(self.path("run")))
+        return output
+
+    def test_a_quorum_of_more_than_the_others_is_refused(self):
+        self.assertIn("only 2 others", self.refused("--gossip-quorum", "3"))
+
+    def test_more_parts_than_samples_are_refused(self):
+        self.assertIn("only 30 samples", self.refused("--accumulate", "31"))
+
+    def test_averages_that_make_no_sense_are_refused(self):
+        self.assertIn("epoch or end", self.refused("--average-every", "0"))
+        self.assertIn("--average-every", self.refused("--average-every", "end", "--outer-optimizer", "sgd"))
+
     def test_local_with_many_workers_is_refused(self):
         output = self.train(*self.small("run"), "--workers", "2", code=2)
         self.assertIn("allreduce", output)

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Test accuracy of every algorithm against one process: lenet on Fashion-MNIST with the recipe of quickstart.sh, at 2 and
+# 4 workers. Goals: allreduce and sync within 0.5 points of one process, averaging and gossip within 1.
+#   bench/accuracy.sh [--transport socket|mpi|threads] [--epochs N] [--seeds N] [--workers "2 4"] [--out DIR]
+# --batch is the global one for allreduce and sync. Where it is each worker's own, it is chosen so that a worker makes as
+# many updates as one process does: averaging takes its share of the batch, at the same rate; gossip takes the whole
+# batch, as every gradient is an update on every worker.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+transport=socket epochs=5 seeds=1 worker_counts="2 4" batch=128 out=
+while (($# > 0)); do
+  case $1 in
+    --transport) transport=$2 ;;
+    --epochs) epochs=$2 ;;
+    --seeds) seeds=$2 ;;
+    --workers) worker_counts=$2 ;;
+    --out) out=$2 ;;
+    *) echo "accuracy.sh: there is no option $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+program=${DISTBELIEF_PROGRAM:-build/release/distbelief}
+[[ -x $program ]] || scripts/build.sh release distbelief_program
+if [[ -z $out ]]; then
+  out=$(mktemp -d)
+  trap 'rm -rf "$out"' EXIT
+fi
+mkdir -p "$out"
+
+# accuracy NAME OPTION...: mean test accuracy over the seeds, in percent
+accuracy() {
+  local name=$1 seed
+  shift
+  for ((seed = 1; seed <= seeds; ++seed)); do
+    "$program" train --model lenet --data fashion-mnist --epochs "$epochs" --lr 0.05 --momentum 0.9 --schedule cosine \
+      --weight-decay 0.0005 --seed "$seed" --out "$out/$name-$seed" "$@" >"$out/$name-$seed.log" 2>&1 ||
+      { cat "$out/$name-$seed.log" >&2; return 1; }
+    sed -n 's/.*"test_accuracy": \([0-9.]*\).*/\1/p' "$out/$name-$seed/summary.json"
+  done | awk '{sum += $1} END {printf "%.2f", 100 * sum / NR}'
+}
+
+one=$(accuracy one --batch "$batch")
+printf '%-10s %7s %9s %10s %6s\n' algorithm workers accuracy difference goal
+printf '%-10s %7d %9.2f\n' local 1 "$one"
+for workers in $worker_counts; do
+  for algorithm in allreduce sync averaging gossip; do
+    own=$batch goal=0.5 more=()
+    case $algorithm in
+      averaging) own=$((batch / workers)) goal=1 more=(--average-every 50) ;;
+      gossip) goal=1 ;;
+    esac
+    found=$(accuracy "$algorithm-$workers" --algorithm "$algorithm" --workers "$workers" --transport "$transport" \
+      --batch "$own" "${more[@]}")
+    printf '%-10s %7d %9.2f %+10.2f %6s\n' "$algorithm" "$workers" "$found" "$(awk "BEGIN {print $found - $one}")" \
+      "$(awk "BEGIN {d = $found - $one; print (d < -$goal) ? \"missed\" : \"met\"}")"
+  done
+done
