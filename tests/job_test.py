@@ -15,9 +15,15 @@ import unittest
 PROGRAM = None
 DEADLINE = 240  # seconds for a whole job, on a machine that does much else
 TRANSPORTS = ["threads", "socket", "mpi"]
-# Every algorithm of a job, and those whose bits do not depend on timing.
-ALGORITHMS = {"allreduce": [], "sync": [], "averaging": ["--average-every", "7"], "gossip": []}
-REPEATABLE = {**ALGORITHMS, "averaging-end": ["--average-every", "end"], "gossip": ["--gossip-quorum", "2"]}
+# Every algorithm of a job, with its choices; and those whose bits do not depend on timing.
+ALGORITHMS = {
+    "allreduce": ["--algorithm", "allreduce"],
+    "sync": ["--algorithm", "sync"],
+    "averaging": ["--algorithm", "averaging", "--average-every", "7"],
+    "averaging-end": ["--algorithm", "averaging", "--average-every", "end"],
+    "gossip": ["--algorithm", "gossip"],
+}
+REPEATABLE = {**ALGORITHMS, "gossip": ["--algorithm", "gossip", "--gossip-quorum", "2"]}
 
 
 def processes_in(folder):
@@ -129,8 +135,7 @@ class Equality(JobTest):
             models = []
             for transport in TRANSPORTS:
                 name = f"{case}-{transport}"
-                self.train(*self.small(name), "--epochs", "1", "--algorithm", case.split("-")[0], "--workers", "3",
-                           "--transport", transport, *options)
+                self.train(*self.small(name), "--epochs", "1", "--workers", "3", "--transport", transport, *options)
                 models.append(self.model(name))
                 self.expect_every_sample_once(name, 1500)
                 self.expect_nothing_left(name)
@@ -147,8 +152,8 @@ class Equality(JobTest):
 
     def test_workers_that_do_not_divide_the_samples_use_each_of_them_once(self):
         for algorithm, options in ALGORITHMS.items():
-            self.train(*self.small(algorithm, samples=1001, batch=64), "--epochs", "2", "--algorithm", algorithm,
-                       "--workers", "3", "--transport", "threads", *options)
+            self.train(*self.small(algorithm, samples=1001, batch=64), "--epochs", "2", "--workers", "3", "--transport",
+                       "threads", *options)
             self.expect_every_sample_once(algorithm, 2 * 1001)
 
     def test_accumulation_gives_the_losses_of_whole_batches(self):
@@ -162,9 +167,8 @@ class Equality(JobTest):
                 self.assertAlmostEqual(found, wanted, delta=1e-4 * wanted)
 
     def test_summary_says_both_batches(self):
-        for algorithm in ALGORITHMS:
-            self.train(*self.small(algorithm), "--epochs", "1", "--algorithm", algorithm, "--workers", "3",
-                       "--transport", "threads")
+        for algorithm, options in ALGORITHMS.items():
+            self.train(*self.small(algorithm), "--epochs", "1", "--workers", "3", "--transport", "threads", *options)
             summary = self.summary(algorithm)
             wanted = (30, 10) if algorithm in ("allreduce", "sync") else (90, 30)
             self.assertEqual((summary["batch"], summary["batch_per_worker"]), wanted, algorithm)
@@ -183,8 +187,8 @@ class Deaths(JobTest):
         for transport in ("socket", "mpi"):
             for algorithm, options in ALGORITHMS.items():
                 name = f"{algorithm}-{transport}"
-                process = self.start(*self.small(name), "--epochs", "2000", "--checkpoint-every", "10", "--algorithm",
-                                     algorithm, "--workers", "3", "--transport", transport, *options)
+                process = self.start(*self.small(name), "--epochs", "2000", "--checkpoint-every", "10", "--workers",
+                                     "3", "--transport", transport, *options)
                 self.wait_for_steps(name, process)
                 self.wait_until(lambda: self.checkpoints(name), "a checkpoint")
                 pid = workers_in(self.path(name))[1]
@@ -202,8 +206,8 @@ class Deaths(JobTest):
         for transport in ("socket", "mpi"):
             for algorithm, options in ALGORITHMS.items():
                 name = f"{algorithm}-{transport}"
-                output = self.train(*self.small(name), "--epochs", "20", "--lr", "1e20", "--algorithm", algorithm,
-                                    "--workers", "3", "--transport", transport, *options, code=3)
+                output = self.train(*self.small(name), "--epochs", "20", "--lr", "1e20", "--workers", "3",
+                                    "--transport", transport, *options, code=3)
                 self.assertRegex(output, "not finite|the loss is")
                 self.assertEqual(self.summary(name)["status"], "diverged")
                 self.expect_nothing_left(name)
@@ -238,6 +242,20 @@ class Deaths(JobTest):
             self.train("--resume", self.path("parts"))
         self.assertEqual(self.model("parts"), self.model("whole"))
         self.assertEqual(self.losses("parts"), self.losses("whole"))
+
+    def test_ctrl_c_stops_every_algorithm_and_resume_uses_every_sample_once(self):
+        for algorithm, options in ALGORITHMS.items():
+            process = self.start(*self.small(algorithm), "--epochs", "2000", "--workers", "3", "--transport", "socket",
+                                 *options)
+            self.wait_for_steps(algorithm, process)
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=DEADLINE)
+            self.assertEqual(process.returncode, 130, output)
+            self.expect_nothing_left(algorithm)
+            with open(self.checkpoints(algorithm)[-1] + "/manifest.json") as file:
+                epochs = json.load(file)["epoch"] + 1
+            self.train("--resume", self.path(algorithm), "--epochs", str(epochs))
+            self.expect_every_sample_once(algorithm, epochs * 1500)
 
     def test_when_the_launcher_is_killed_all_end_and_resume_works(self):
         for transport in ("socket", "mpi"):

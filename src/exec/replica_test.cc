@@ -208,6 +208,19 @@ TEST(Replica, MicroBatchesAddUpToTheGradientOfTheBatch) {
   }
 }
 
+TEST(Replica, MicroBatchesNeedTheActivationsOfOne) {
+  const Graph graph = small_residual_network(true);
+  const ParameterTable table = layout_parameters(graph);
+  const Batch batch = random_batch(64, 128, 3);
+  const auto bytes = [&](std::int64_t parts) {
+    Replica replica(graph, table, {.micro_batches = parts});
+    table.initialize(1, replica.values());
+    (void)replica.compute_gradient(batch);
+    return replica.bytes();
+  };
+  EXPECT_LT(bytes(8), bytes(1) / 4);
+}
+
 TEST(Replica, MicroBatchesObserveTheMeanOfWhatEachObserves) {
   const Graph graph = small_residual_network(true);
   const ParameterTable table = layout_parameters(graph);

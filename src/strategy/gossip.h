@@ -16,10 +16,10 @@ namespace distbelief {
 /// rows; only their order and the parameters that they were computed from differ. settle() delivers all that is on its
 /// way and averages parameters and optimizer state.
 ///
-/// No member is more than `staleness` rounds ahead of the slowest: it waits. That also bounds memory, and is when all
-/// agree on what one of them said: a request to stop and a loss that is not finite end training after the same round on
-/// all members, `staleness` rounds later. With a quorum of all others members go in step: a stop is heard in the round
-/// in which it was said, and equal runs give equal bits.
+/// No member is more than `staleness` rounds ahead of the slowest: it waits (stale synchronous parallel, Ho et al.
+/// 2013). That also bounds memory, and is when all agree on what one of them said: a request to stop and a loss that is
+/// not finite end training after the same round on all members, `staleness` rounds later. With a quorum of all others
+/// members go in step: a stop is heard in the round in which it was said, and equal runs give equal bits.
 ///
 /// Samples count as applied when settle() has made the parameters common that contain them. A member with a loss that
 /// is not finite sends no more gradients.

@@ -33,6 +33,7 @@ ReportData report_data(const RunSummary& summary, const RunConfig& config, const
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local);
   report.finished = text;
   report.epochs = summary.epochs;
+  report.workers = summary.workers;
   report.threads = summary.threads;
   report.test_accuracy = summary.last.test_accuracy;
   report.test_loss = summary.last.test_loss;

@@ -181,7 +181,8 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
                   counted(run.graph.nodes().size() - 1, "layer")),
       fmt::format("data    {}: {} samples of {}{}", run.data.name, grouped(run.data.train->size()), spec.input.text(),
                   spec.classes > 0 ? fmt::format(", {} classes", spec.classes) : ""),
-      fmt::format("update  {}, batch {}, rate {}", run.rule->name(), run.config.batch, run.config.lr),
+      fmt::format("update  {}, batch {}{}, rate {}", run.rule->name(), run.config.batch,
+                  run.config.accumulate > 1 ? fmt::format(" in {} parts", run.config.accumulate) : "", run.config.lr),
       fmt::format("threads {} ({})", run.config.threads,
                   run.config.thread_mode == "lanes" ? "each on its part of the batch" : "inside each kernel"),
       fmt::format("folder  {}", run.folder->path().string())};

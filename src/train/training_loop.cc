@@ -77,7 +77,8 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   Outcome outcome;
   const auto measure = [&](const Dataset& part, const std::string& name, std::optional<double>& loss,
                            std::optional<double>& right) {
-    const std::int64_t rows = (config.batch + config.accumulate - 1) / config.accumulate;  // as memory allows
+    // As many at a time as in training: there is memory for those.
+    const std::int64_t rows = (batch_per_worker(config) + config.accumulate - 1) / config.accumulate;
     LossSums sums = evaluate(*replica, part, rows, team.position(), team.size());
     if (outcome.ok()) {
       outcome = team.sum(sums);
