@@ -2,9 +2,8 @@
 # Test accuracy of every algorithm against one process: lenet on Fashion-MNIST with the recipe of quickstart.sh, at 2 and
 # 4 workers. Goals: allreduce and sync within 0.5 points of one process, averaging and gossip within 1.
 #   bench/accuracy.sh [--transport socket|mpi|threads] [--epochs N] [--seeds N] [--workers "2 4"] [--out DIR]
-# --batch is the global one for allreduce and sync. Where it is each worker's own, it is chosen so that a worker makes as
-# many updates as one process does: averaging takes its share of the batch, at the same rate; gossip takes the whole
-# batch, as every gradient is an update on every worker.
+# All take the same number of samples a step over all workers: --batch is divided by their number where it is each
+# worker's own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 transport=socket epochs=5 seeds=1 worker_counts="2 4" batch=128 out=
@@ -46,8 +45,8 @@ for workers in $worker_counts; do
   for algorithm in allreduce sync averaging gossip; do
     own=$batch goal=0.5 more=()
     case $algorithm in
-      averaging) own=$((batch / workers)) goal=1 more=(--average-every 50) ;;
-      gossip) goal=1 ;;
+      averaging) own=$((batch / workers)) goal=1 more=(--average-every 10) ;;
+      gossip) own=$((batch / workers)) goal=1 ;;
     esac
     found=$(accuracy "$algorithm-$workers" --algorithm "$algorithm" --workers "$workers" --transport "$transport" \
       --batch "$own" "${more[@]}")

@@ -13,7 +13,8 @@ namespace distbelief {
 ///
 /// Memory: `window` messages that are on their way out, and one of each peer that is coming in. Who has read a peer's
 /// message posts the receive of the next, so a peer that is further ahead has to keep its messages, and when all of its
-/// window is on the way it has to wait. Collectives of the same group may run in between.
+/// window is on the way it has to wait. Collectives of the same group may run whenever all members have read all that
+/// was sent: a fabric keeps only so much that nobody has posted, and what comes after it waits.
 ///
 /// One thread at a time. Bytes move in all functions but the ones that are const.
 class PeerRounds {

@@ -191,6 +191,13 @@ Outcome Gossip::wait_for_others(BatchStream& batches, Clock::time_point deadline
   return rounds_.outcome();
 }
 
+Outcome Gossip::deliver_all(BatchStream& batches, Clock::time_point deadline) {
+  const auto all_came = [&] {
+    return rounds_.all_delivered() && (group_.size() == 1 || rounds_.read(slowest()) == rounds_.sent());
+  };
+  return listen_until(all_came, batches, deadline);
+}
+
 StepReport Gossip::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
   if (batch == nullptr) {
@@ -198,6 +205,7 @@ StepReport Gossip::step(BatchStream& batches, const StepRequest& request) {
   }
   const Clock::time_point deadline = Clock::now() + options_.group.patience;
   update_ = request.update;
+  update_.rate /= static_cast<float>(group_.size());
   epoch_ = batch->epoch;
   std::optional<std::span<std::byte>> message;
   const auto has_room = [&] { return (message = rounds_.outgoing()).has_value(); };
@@ -213,7 +221,8 @@ StepReport Gossip::step(BatchStream& batches, const StepRequest& request) {
   const std::uint64_t behind = in_step_ ? 0 : static_cast<std::uint64_t>(options_.staleness);
   const std::uint64_t known = std::max(settled_, rounds_.sent() - std::min(rounds_.sent(), behind));
   if (trouble_round_ <= known) {
-    return diverged(batches, deadline);
+    const Outcome outcome = deliver_all(batches, deadline);
+    return outcome.ok() ? diverged(batches, deadline) : lost_report(outcome);
   }
   return {.sums = std::exchange(unreported_, {}), .stop = stop_round_ <= known};
 }
@@ -223,17 +232,14 @@ StepReport Gossip::settle(BatchStream& batches) {
     return {};
   }
   const Clock::time_point deadline = Clock::now() + options_.group.patience;
-  const auto all_came = [&] {
-    return rounds_.all_delivered() && (group_.size() == 1 || rounds_.read(slowest()) == rounds_.sent());
-  };
-  if (const Outcome outcome = listen_until(all_came, batches, deadline); !outcome.ok()) {
-    return lost_report(outcome);
-  }
-  // The last gradients may have brought trouble that no message has told of.
-  std::string culprit = culprit_;
-  Outcome outcome = exchange_.tell_culprit(culprit, deadline);
-  if (outcome.ok() && !culprit.empty()) {
-    return diverged(batches, deadline);
+  Outcome outcome = deliver_all(batches, deadline);
+  if (outcome.ok()) {
+    // The last gradients may have brought trouble that no message has told of.
+    std::string culprit = culprit_;
+    outcome = exchange_.tell_culprit(culprit, deadline);
+    if (outcome.ok() && !culprit.empty()) {
+      return diverged(batches, deadline);
+    }
   }
   if (outcome.ok()) {
     outcome = average_state(group_, replica_.values(), shard_, deadline);

@@ -13,8 +13,9 @@ namespace distbelief {
 /// Asynchronous SGD between peers, without a server: in each round every member computes the gradient of a batch of its
 /// own, applies it, sends it to all others, applies what has come from them meanwhile, and goes on when `quorum` of
 /// their gradients of this round have come. Every gradient is an update of its own on every member, scaled by its own
-/// rows; only their order and the parameters that they were computed from differ. settle() delivers all that is on its
-/// way and averages parameters and optimizer state.
+/// rows, at the rate divided by the number of members: those of a round were computed from much the same parameters,
+/// and together go as far as one update with their mean. Members differ by the order of updates only. settle() delivers
+/// all that is on its way and averages parameters and optimizer state.
 ///
 /// No member is more than `staleness` rounds ahead of the slowest: it waits (stale synchronous parallel, Ho et al.
 /// 2013). That also bounds memory, and is when all agree on what one of them said: a request to stop and a loss that is
@@ -69,9 +70,11 @@ class Gossip : public Strategy {
   template <typename Done>
   Outcome listen_until(const Done& done, BatchStream& batches, Clock::time_point deadline);
   Outcome wait_for_others(BatchStream& batches, Clock::time_point deadline);
+  /// All that was sent is read, here and by the others: for when all have sent equally many rounds.
+  Outcome deliver_all(BatchStream& batches, Clock::time_point deadline);
   bool enough_came() const;
   int slowest() const;
-  /// All have heard of trouble: who knows the cause tells it.
+  /// All have heard of trouble and delivered everything: who knows the cause tells it.
   StepReport diverged(BatchStream& batches, Clock::time_point deadline);
 
   Replica& replica_;
