@@ -97,11 +97,7 @@ Order read_order(bool has_mpi) {
 }
 
 void serve(Fabric& fabric, bool has_mpi) {
-  std::vector<Rank> ranks;
-  for (int rank = 0; rank < fabric.size(); ++rank) {
-    ranks.push_back(Rank{rank});
-  }
-  Group group(fabric, ranks, 1);
+  Group group(fabric, all_ranks(fabric), 1);
   if (group.position() == 0) {
     std::cout << "ready" << std::endl;
   }

@@ -42,11 +42,7 @@ struct Options {
 void train(Fabric& fabric, const Options& options) {
   const Case& work = kCases.at(options.name);
   const std::int64_t batch = options.batch == 0 ? work.batch : options.batch;
-  std::vector<Rank> ranks;
-  for (int rank = 0; rank < fabric.size(); ++rank) {
-    ranks.push_back(Rank{rank});
-  }
-  Group group(fabric, ranks, 1);
+  Group group(fabric, all_ranks(fabric), 1);
   const std::int64_t share = batch / group.size();
   const Graph graph = make_model({.source = work.model, .data = work.data, .options = {}});
   const ParameterTable table = layout_parameters(graph);
