@@ -105,6 +105,7 @@ std::span<float> Replica::allocate_gradient(Lane& lane) const {
 }
 
 LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listener) {
+  const ComputeWatch::Span computes(options_.watch);
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     Program& compiled = program(lane, rows, Purpose::training);
     const StepContext step = context(batch, first, rows, true);
@@ -123,6 +124,7 @@ LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listene
 }
 
 LossSums Replica::evaluate(const Batch& batch) {
+  const ComputeWatch::Span computes(options_.watch);
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     Program& compiled = program(lane, rows, Purpose::inference);
     compiled.load(batch, first);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/compute_watch.h"
 #include "exec/program.h"
 #include "exec/thread_mode.h"
 #include "tensor/buffer.h"
@@ -14,6 +15,7 @@ struct ReplicaOptions {
   int threads = 1;
   ThreadMode mode = ThreadMode::kernels;
   std::uint64_t seed = 1;
+  ComputeWatch* watch = nullptr;  ///< borrowed; told of gradients and evaluations
 };
 
 /// One copy of a model in this process: its values, and the machinery that turns a batch into a loss and a gradient. It

@@ -100,8 +100,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   worker.folder = told.folder;
   worker.resumes = !options.resume.empty();
   worker.version = options.version;
-  WorkerResult result =
-      work_in_job(job, worker, {&world, std::move(fabric)}, first ? &observer : nullptr, stop_requested);
+  WorkerResult result = work_in_job(job, worker, {&world, std::move(fabric)}, &observer, stop_requested);
   if (coordinator) {
     (void)coordinator->process.wait(Clock::now() + kPatience);
   }

@@ -71,6 +71,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["batch_per_worker"] = summary.batch_per_worker;
   root["optimizer"] = config.optimizer;
   root["workers"] = summary.workers;
+  root["restarts"] = summary.restarts;
   root["servers"] = 0;
   root["threads"] = summary.threads;
   root["thread_mode"] = summary.thread_mode;
@@ -104,6 +105,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.data = data.name;
   summary.parameters = table.parameter_count();
   summary.workers = team.size();
+  summary.restarts = team.restarts;
   summary.batch = global_batch;
   summary.batch_per_worker = (global_batch + team.size() - 1) / team.size();
   summary.threads = static_cast<int>(config.threads);
