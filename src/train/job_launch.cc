@@ -78,15 +78,22 @@ class Job {
       handle_events();
     }
     handle_events();
+    const Launcher::Result& ends = launcher_.result();
+    if (!summary_ && death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
+      note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
+    }
     const bool died = !death_.empty() && (!summary_ || summary_->status == "lost");
     return {summary_, summary_ ? "" : failure(), died ? death_ : ""};
   }
 
  private:
   ProcessSpec process(const std::string& name, std::vector<std::string> argv) const {
-    std::string file = name;
-    std::ranges::replace(file, ' ', '-');
-    return {.name = name, .argv = std::move(argv), .environment = environment(), .log = logs_ / (file + ".log")};
+    return {.name = name, .argv = std::move(argv), .environment = environment(), .log = log_of(name)};
+  }
+
+  std::filesystem::path log_of(std::string name) const {
+    std::ranges::replace(name, ' ', '-');
+    return logs_ / (name + ".log");
   }
 
   std::vector<std::string> environment() const {

@@ -124,6 +124,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
       // Every member knows as much as the leader did, so its work is not lost with it.
       folder = RunFolder::open(config.out);
       write_checkpoint(std::nullopt);
+      write_file_atomically(folder->summary(), summary_text(summary, config));
     }
     return;
   }
