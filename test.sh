@@ -114,6 +114,7 @@ if build dev; then
     # Each case many times in a new order, then kills at new moments.
     GTEST_REPEAT=100 GTEST_SHUFFLE=1 run dev 7200 -LE process
     DISTBELIEF_TEST_KILLS=200 DISTBELIEF_TEST_SEED=$RANDOM run dev 7200 -R train_process
+    DISTBELIEF_TEST_STARTS=100 run dev 7200 -R failure_process
   fi
 fi
 if [[ $mode != default ]]; then

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <memory>
 #include <stop_token>
@@ -12,6 +13,7 @@
 #include "commands.h"
 #include "signals.h"
 #include "train/job_worker.h"
+#include "train/process_log.h"
 
 namespace distbelief {
 
@@ -28,10 +30,9 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
     options.rules.configuration = configuration_digest(config);
     options.rules.workers = static_cast<int>(config.workers);
     options.rules.has_launcher = place.launcher_pid > 0;
-    options.log = [](const std::string& line) {
-      fmt::print("{}\n", line);
-      std::fflush(stdout);
-    };
+    options.rules.stall_limit = std::chrono::milliseconds(std::llround(config.stall_after * 1000));
+    const ProcessLog log(std::filesystem::path(*folder) / "logs" / "coordinator.log");
+    options.log = [&log](const std::string& line) { log.line(line); };
     Coordinator coordinator(std::move(options));
     std::optional<JobResult> result;
     bool stopping = false;
@@ -51,6 +52,8 @@ void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code) {
   const auto options = std::make_shared<WorkerOptions>();  // shared with the callback, which outlives this function
   command->add_option("RUN", options->folder, "the run's folder")->required();
   command->add_option("--transport", options->transport, "mpi or socket")->required();
+  command->add_option("--rank", options->rank, "the place to take; without it any");
+  command->add_option("--restarts", options->restarts, "how often the job was started again before");
   command->add_flag("--resumes", options->resumes, "go on from the newest checkpoint");
   command->callback([options, place, &exit_code] {
     catch_stop_signals();

@@ -157,7 +157,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
                                                  .resume = arguments->resume,
                                                  .version = DISTBELIEF_VERSION},
                                                 config, show, stop_requested);
-      exit_code = place.mpi.rank == 0 ? show_summary(result.summary) : result.exit_code;
+      exit_code = result.tells ? show_summary(result.summary) : result.exit_code;
       if (result.leave_at_once) {
         std::fflush(nullptr);
         ::_exit(exit_code);

@@ -28,6 +28,7 @@ JobRules with_token(JobRules rules) {
 MessageServer::Options server_options(const CoordinatorOptions& options) {
   MessageServer::Options server;
   server.limits.longest_message = kMaxControlBytes;
+  server.limits.until_trust = options.stranger_limit;
   server.limits.tick = std::chrono::milliseconds(25);  // a new view follows a death by that much
   server.tls = options.tls;
   return server;

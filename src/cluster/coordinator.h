@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@ struct CoordinatorOptions {
   std::string advertised_host = {};  ///< of the address in job.json, when others do not reach it as it listens
   std::optional<TlsOptions> tls = {};
   std::filesystem::path run_folder = {};
+  std::chrono::milliseconds stranger_limit{5'000};  ///< a connection that has not joined by then is closed
   /// One line at a time, on the coordinator's thread.
   std::function<void(const std::string& line)> log = {};
 };

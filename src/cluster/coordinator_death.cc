@@ -1,6 +1,8 @@
 // How the coordinator finds out that a member is dead or stands still, and what it does about it.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cluster/coordinator_state.h"
 #include "cluster/process_end.h"
 #include "cluster/stall.h"
@@ -12,14 +14,14 @@ std::string exit_text(const control::ExitSeen& exit) {
   return describe(ProcessEnd{.exit_code = exit.exit_code(), .signal = exit.signal()});
 }
 
-/// ", last seen at step 120 in all-reduce 17".
+/// ", last seen after step 120: computing step 121".
 std::string last_seen(const control::Progress& progress) {
   if (progress.step() == 0 && progress.operation().empty()) {
     return {};
   }
   return progress.operation().empty()
-             ? fmt::format(", last seen at step {}", progress.step())
-             : fmt::format(", last seen at step {} in {}", progress.step(), progress.operation());
+             ? fmt::format(", last seen after step {}", progress.step())
+             : fmt::format(", last seen after step {}: {}", progress.step(), progress.operation());
 }
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -106,26 +108,29 @@ void CoordinatorState::look_for_stalls() {
   if (phase_ != Phase::running || rules_.stall_limit.count() == 0) {
     return;
   }
+  const auto silent = [&](const Record& record) { return now_ - record.heard_at >= 4 * rules_.heartbeat; };
   std::vector<Record*> workers;
   std::vector<StepWatch> steps;
   for (auto& [id, record] : roster_.records()) {
     if (record.info.role == Role::worker && record.living()) {
       workers.push_back(&record);
-      steps.push_back({record.progress.step(), now_ - record.moved_at, record.progress.waits_for_others()});
+      // What a silent one does now is not known, and so not that it waits.
+      steps.push_back(
+          {record.progress.step(), now_ - record.moved_at, record.progress.waits_for_others() && !silent(record)});
     }
   }
+  const bool others_wait = std::ranges::any_of(steps, [](const StepWatch& worker) { return worker.waits_for_others; });
   for (const std::size_t i : find_stalled(steps, rules_.stall_limit)) {
     Record& record = *workers[i];
     if (std::exchange(record.stall_told, true)) {
       continue;
     }
     const control::Progress& progress = record.progress;
-    const std::string operation =
-        progress.operation().empty()
-            ? ""
-            : fmt::format(", in {} for {:.0f} s", progress.operation(), progress.operation_seconds());
-    const std::string text = fmt::format("{} stands still: step {} for {:.0f} s{}", describe(record.info),
-                                         progress.step(), seconds(now_ - record.moved_at), operation);
+    const std::string text = fmt::format(
+        "{} has made no step for {:.0f} s: {}{}{}", describe(record.info), seconds(now_ - record.moved_at),
+        silent(record) ? fmt::format("silent for {:.1f} s, before that ", seconds(now_ - record.heard_at)) : "",
+        progress.operation().empty() ? fmt::format("after step {}", progress.step()) : progress.operation(),
+        others_wait && !steps[i].waits_for_others ? "; others wait for it" : "");
     log(text);
     tell_people(text);
   }

@@ -51,7 +51,7 @@ TEST_F(CoordinatorDeath, IsImmediateWhenTheLauncherSawTheExitAfterTheClose) {
   job.exit(launcher, one, 9);
   const auto lost = job.last<control::Lost>(zero);
   EXPECT_EQ(lost.member().rank(), 1);
-  EXPECT_EQ(lost.reason(), "was killed by signal 9 (SIGKILL), last seen at step 120 in all-reduce 17");
+  EXPECT_EQ(lost.reason(), "was killed by signal 9 (SIGKILL), last seen after step 120: all-reduce 17");
   EXPECT_THAT(job.take<control::Lost>(launcher), SizeIs(1));
   job.pass(Ms(100));
   const auto view = job.last<control::View>(zero);
@@ -224,11 +224,24 @@ TEST_F(CoordinatorDeath, AStallIsToldOnceWithProcessOperationAndProgress) {
   job.pass(Ms(30'000));
   const auto notices = job.take<control::Notice>(launcher);
   ASSERT_THAT(notices, SizeIs(1));
-  EXPECT_EQ(notices[0].text(), "worker 1 (pid 1003 on alpha) stands still: step 120 for 60 s, in loading for 0 s");
+  EXPECT_EQ(notices[0].text(), "worker 1 (pid 1003 on alpha) has made no step for 60 s: loading; others wait for it");
   job.steps[one] = 121;
   job.pass(Ms(1000));
   job.pass(Ms(61'000));
   EXPECT_THAT(job.take<control::Notice>(launcher), SizeIs(1));  // it moved, and stopped again
+}
+
+TEST_F(CoordinatorDeath, ASilentWorkerIsNotTakenForOneThatWaits) {
+  job.steps = {{zero, 120}, {one, 120}};
+  job.operations = {{zero, "waiting for others in step 121"}, {one, "waiting for others in step 121"}};
+  job.waits = {{zero, true}, {one, true}};
+  job.pass(Ms(57'500));
+  job.beating.erase(one);
+  job.pass(Ms(4'000));
+  const auto notices = job.take<control::Notice>(launcher);
+  ASSERT_THAT(notices, SizeIs(1));
+  EXPECT_THAT(notices[0].text(), HasSubstr("worker 1 (pid 1003 on alpha) has made no step for 60 s: silent for 2."));
+  EXPECT_THAT(notices[0].text(), HasSubstr("; others wait for it"));
 }
 
 TEST(FindStalled, NamesWhoDoesNotWaitWhileOthersDo) {

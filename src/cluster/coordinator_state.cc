@@ -161,7 +161,10 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
     }
     return;
   }
-  if (!leave.succeeded()) {
+  const bool one_is_lost = std::ranges::any_of(roster_.records(), [](const auto& entry) {
+    return entry.second.takes_part() && entry.second.state == Record::State::lost;
+  });
+  if (!leave.succeeded() && !one_is_lost) {  // after a loss the others' ends are known to come
     tell_people(text, record.info.id);
   }
   change_view(text, kViewDelayAfterLeave);

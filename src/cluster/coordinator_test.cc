@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <thread>
 
 #include "cluster/job_file.h"
 #include "cluster/test_job.h"
+#include "transport/message_reader.h"
 #include "transport/socket/file_descriptor.h"
 
 namespace distbelief {
@@ -106,20 +109,56 @@ TEST(Coordinator, RunsUntilItsJobHasEnded) {
   EXPECT_TRUE(result.succeeded) << result.reason;
 }
 
-TEST(Coordinator, SurvivesGarbageAndSilentConnections) {
-  const TestJob job({.workers = 2});
-  const auto zero = job.join();
-  std::vector<FileDescriptor> silent;
-  for (int i = 0; i < 300; ++i) {
-    silent.push_back(dial(job.coordinator->address()));
-    if (i % 3 == 0) {
-      const std::string noise =
-          "GET / HTTP/1.1\r\nHost: alpha\r\n\r\n" + std::string(static_cast<std::size_t>(i), '\xFF');
-      EXPECT_GT(::send(silent.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL), 0);
+/// Enough descriptors for both ends of so many connections in one process.
+void allow_descriptors(rlim_t count) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(count, limit.rlim_max));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_GE(limit.rlim_cur, count) << "the system allows no more";
+}
+
+/// Whether the other end closes it before the deadline.
+bool closes(const FileDescriptor& fd, Clock::time_point deadline) {
+  char bytes[256];
+  while (Clock::now() < deadline) {
+    pollfd wait{fd.get(), POLLIN, 0};
+    if (::poll(&wait, 1, 100) > 0 && ::recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT) <= 0) {
+      return true;
     }
   }
+  return false;
+}
+
+TEST(Coordinator, SurvivesAThousandStrangersWhileAJobRuns) {
+  allow_descriptors(3000);
+  const TestJob job({.workers = 2, .heartbeat = Ms(20)}, Address::tcp("127.0.0.1", 0), Ms(500));
+  const auto zero = job.join();
   const auto one = job.join();
   EXPECT_THAT(one->wait_for_view(1, patience())->members, SizeIs(2));
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 1000; ++i) {
+    strangers.push_back(dial(job.coordinator->address()));
+    const int fd = strangers.back().get();
+    // Some say nothing at all; some close one half and then say nothing; some begin a message and never end it; some
+    // are browsers.
+    if (i % 4 == 1) {
+      EXPECT_EQ(::shutdown(fd, SHUT_WR), 0);
+    } else if (i % 4 == 2) {
+      const std::string half = encode_message({1, std::string(100, 'x')}).substr(0, 20);
+      EXPECT_GT(::send(fd, half.data(), half.size(), MSG_NOSIGNAL), 0);
+    } else if (i % 4 == 3) {
+      const std::string noise =
+          "GET / HTTP/1.1\r\nHost: alpha\r\n\r\n" + std::string(static_cast<std::size_t>(i), '\xFF');
+      EXPECT_GT(::send(fd, noise.data(), noise.size(), MSG_NOSIGNAL), 0);
+    }
+  }
+  const auto observer = job.join(Role::observer);  // there is room for those who belong here
+  EXPECT_THAT(observer->request_status(patience())->members, SizeIs(2));
+  for (const FileDescriptor& stranger : strangers) {
+    EXPECT_TRUE(closes(stranger, patience()));
+  }
+  EXPECT_EQ(zero->view().number, 1U) << "somebody was lost";
   EXPECT_TRUE(zero->leave(true, "done", patience()));
   EXPECT_TRUE(one->leave(true, "done", patience()));
   EXPECT_TRUE(job.coordinator->wait(patience())->succeeded);

@@ -17,7 +17,6 @@ Member::~Member() = default;
 
 const MemberInfo& Member::self() const { return session_->self(); }
 std::uint64_t Member::term() const { return session_->term(); }
-void Member::report(const Progress& progress) { session_->report(progress); }
 View Member::view() const { return session_->view(); }
 std::optional<View> Member::wait_for_view(std::uint64_t number, Clock::time_point deadline) const {
   return session_->wait_for_view(number, deadline);
@@ -72,6 +71,9 @@ void Member::confirm_fence(std::uint64_t incarnation, const std::vector<LeasePro
   }
   session_->say(confirmed);
 }
+
+bool Member::flush(Clock::time_point deadline) { return session_->flush(deadline); }
+void Member::cut_off(Clock::time_point until) { session_->cut_off(until); }
 
 bool Member::leave(bool succeeded, const std::string& result, Clock::time_point deadline) {
   return session_->leave(succeeded, result, deadline);

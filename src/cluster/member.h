@@ -61,6 +61,9 @@ struct JoinRequest {
   /// Called on the member's thread, one at a time and in order; perhaps before join() has returned. Must not block, and
   /// must not destroy the member.
   std::function<void(const MemberEvent&)> on_event = {};
+  /// Asked on the member's thread at each heartbeat, and so twice a second; must not block or call the member.
+  /// None: nothing to tell.
+  std::function<Progress()> progress = {};
 
   std::chrono::milliseconds silence_limit{2'500};      ///< then the connection is taken for broken, and a new one made
   std::chrono::milliseconds coordinator_limit{8'000};  ///< then the coordinator is lost
@@ -97,9 +100,6 @@ class Member {
   const MemberInfo& self() const;
   std::uint64_t term() const;
 
-  /// The next heartbeat carries it. Cheap enough for every step.
-  void report(const Progress& progress);
-
   /// The newest; number 0 before the job has begun.
   View view() const;
   /// The first view with this number or a higher one that is known; nothing at the deadline or when it cannot come.
@@ -125,6 +125,13 @@ class Member {
   };
   /// For servers: nothing more is taken from this incarnation (of a MemberLost), and its leases have come so far.
   void confirm_fence(std::uint64_t incarnation, const std::vector<LeaseProgress>& leases);
+
+  /// True when the coordinator has everything that was said before; false at the deadline.
+  bool flush(Clock::time_point deadline);
+
+  /// As if the network was gone until then: nothing goes out, nothing comes in, nothing is closed. When it is back all
+  /// goes on, unless the coordinator has given this process up, or is itself taken for lost.
+  void cut_off(Clock::time_point until);
 
   /// The last word: no events follow. True when the coordinator has it and everything said before.
   bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);

@@ -68,15 +68,21 @@ void Member::Session::run(const std::stop_token& stop) {
     if (Clock::now() - std::exchange(last_round, Clock::now()) > kGapLimit) {
       heard_at_ = Clock::now();
     }
+    if (is_cut_off() && !sit_out_the_cut(stop)) {
+      return;
+    }
     if (!client_ && !reconnect(stop)) {
       return;
     }
     if (Clock::now() >= next_heartbeat_) {
-      send_heartbeat();
+      const std::scoped_lock lock(mutex_);
+      send_heartbeat_locked();
       next_heartbeat_ = Clock::now() + heartbeat_;
     }
     const auto got = client_->receive(next_heartbeat_);
-    if (got.kind == MessageClient::Received::Kind::message) {
+    if (is_cut_off()) {
+      last_round = Clock::now();  // what came, if anything did, is sent again: it was not counted
+    } else if (got.kind == MessageClient::Received::Kind::message) {
       heard_at_ = Clock::now();
       auto decoded = decode_control(got.message);
       if (!decoded.ok()) {
@@ -96,17 +102,46 @@ void Member::Session::drop_connection() {
   broken = std::move(client_);
 }
 
-void Member::Session::send_heartbeat() {
-  control::Heartbeat heartbeat;
+bool Member::Session::is_cut_off() const {
   const std::scoped_lock lock(mutex_);
+  return cut_until_.has_value();
+}
+
+bool Member::Session::sit_out_the_cut(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  const Clock::time_point lost_at = heard_at_ + request_.coordinator_limit;
+  changed_.wait_until(lock, stop, std::min(*cut_until_, lost_at), [] { return false; });
+  if (stop.stop_requested()) {
+    return false;
+  }
+  if (Clock::now() >= lost_at) {
+    lock.unlock();
+    end(CoordinatorLost{
+        false, fmt::format("nothing was heard of the coordinator for {} ms", request_.coordinator_limit.count())});
+    return false;
+  }
+  cut_until_.reset();
+  lock.unlock();
+  // The old connection stays until a new one takes its place: the coordinator does not see a close. What was said and
+  // what was missed meanwhile is sent again on the new one.
+  return reconnect(stop);
+}
+
+void Member::Session::send_heartbeat_locked() {
+  const Progress now = request_.progress ? request_.progress() : Progress();
+  if (now.operation != operation_) {
+    operation_ = now.operation;
+    operation_since_ = Clock::now();
+  }
+  control::Heartbeat heartbeat;
   control::Progress& progress = *heartbeat.mutable_progress();
-  progress.set_step(progress_.step);
-  progress.set_epoch(progress_.epoch);
-  progress.set_samples_per_second(progress_.samples_per_second);
-  progress.set_loss(progress_.loss);
-  progress.set_operation(progress_.operation);
+  progress.set_step(now.step);
+  progress.set_epoch(now.epoch);
+  progress.set_samples_per_second(now.samples_per_second);
+  progress.set_loss(now.loss);
+  progress.set_operation(now.operation);
   progress.set_operation_seconds(seconds_since(operation_since_));
-  progress.set_waits_for_others(progress_.waits_for_others);
+  progress.set_waits_for_others(now.waits_for_others);
   heartbeat.set_received(received_);
   static_cast<void>(client_->send(encode_control(heartbeat)));  // a broken connection is found out by receive()
 }
@@ -226,14 +261,6 @@ std::uint64_t Member::Session::term() const {
   return term_;
 }
 
-void Member::Session::report(const Progress& progress) {
-  const std::scoped_lock lock(mutex_);
-  if (progress.operation != progress_.operation) {
-    operation_since_ = Clock::now();
-  }
-  progress_ = progress;
-}
-
 View Member::Session::view() const {
   const std::scoped_lock lock(mutex_);
   return view_;
@@ -273,6 +300,21 @@ std::optional<JobStatus> Member::Session::request_status(Clock::time_point deadl
   return std::exchange(status_, std::nullopt);
 }
 
+bool Member::Session::flush(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (client_ && !cut_until_) {
+    send_heartbeat_locked();  // its answer says what has come
+  }
+  changed_.wait_until(lock, deadline, [&] { return over_ || outbox_.waiting().empty(); });
+  return outbox_.waiting().empty();
+}
+
+void Member::Session::cut_off(Clock::time_point until) {
+  const std::scoped_lock lock(mutex_);
+  cut_until_ = until;
+  changed_.notify_all();
+}
+
 bool Member::Session::leave(bool succeeded, const std::string& result, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   if (over_) {
@@ -298,7 +340,7 @@ void Member::Session::say_locked(ControlMessage message) {
     return;
   }
   outbox_.push(std::make_shared<const ControlMessage>(std::move(message)));
-  if (client_) {
+  if (client_ && !cut_until_) {
     static_cast<void>(
         client_->send(encode_control(*outbox_.waiting().back())));  // else the next connection begins here
   }

@@ -29,11 +29,12 @@ class Member::Session {
 
   const MemberInfo& self() const { return self_; }
   std::uint64_t term() const;
-  void report(const Progress& progress);
   View view() const;
   std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
   LeaseAnswer request_lease(std::int64_t samples, Clock::time_point deadline);
   std::optional<JobStatus> request_status(Clock::time_point deadline);
+  bool flush(Clock::time_point deadline);
+  void cut_off(Clock::time_point until);
   bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);
   /// A numbered message: it arrives once, unless the coordinator is lost.
   void say(ControlMessage message);
@@ -53,7 +54,10 @@ class Member::Session {
   /// False when there is no way back; the reason is told.
   bool reconnect(const std::stop_token& stop);
   void drop_connection();
-  void send_heartbeat();
+  /// Until the network is back. False when the coordinator is taken for lost, or the thread is to end.
+  bool sit_out_the_cut(const std::stop_token& stop);
+  bool is_cut_off() const;
+  void send_heartbeat_locked();
   /// False when nothing more is to come.
   bool handle(const ControlMessage& message);
   bool on(const control::Heard& heard);
@@ -89,8 +93,9 @@ class Member::Session {
   Outbox outbox_;
   std::uint64_t received_ = 0;  // numbered messages
   std::uint64_t term_ = 0;
-  Progress progress_;
+  std::string operation_;  // as it was last told
   Clock::time_point operation_since_ = {};
+  std::optional<Clock::time_point> cut_until_;
   View view_;
   bool lease_asked_ = false;
   std::deque<LeaseAnswer> grants_;

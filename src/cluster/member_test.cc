@@ -184,6 +184,52 @@ TEST(Member, ThatIsCutOffForTooLongIsFenced) {
   EXPECT_FALSE(one->leave(true, "done", patience()));
 }
 
+TEST(Member, ACutThatHealsInTimeIsForgotten) {
+  auto rules = quick(2);
+  rules.silence_limit = std::chrono::minutes(5);
+  const TestJob job(rules);
+  EventRecorder observed;
+  EventRecorder zero_events;
+  const auto observer = job.join(Role::observer, &observed);
+  const auto zero = job.join(Role::worker, &zero_events);
+  auto request = job.request();
+  request.silence_limit = Ms(10);  // far shorter than the cut: whoever is cut off must not close
+  const auto one = job.join(request);
+  ASSERT_TRUE(one->wait_for_view(1, patience()));
+  one->cut_off(Clock::now() + Ms(300));
+  one->notice("said into the cut");
+  EXPECT_FALSE(one->flush(Clock::now() + Ms(20)));
+  EXPECT_TRUE(one->flush(patience()));
+  EXPECT_EQ(observed.wait_for<Notice>().text, "said into the cut");
+  EXPECT_THAT(zero_events.all<MemberLost>(), IsEmpty());
+  EXPECT_TRUE(one->leave(true, "done", patience()));
+}
+
+TEST(Member, ACutThatIsTooLongIsDeathBySilence) {
+  auto rules = quick(2);
+  rules.silence_limit = Ms(200);
+  const TestJob job(rules);
+  EventRecorder zero_events;
+  EventRecorder events;
+  const auto zero = job.join(Role::worker, &zero_events);
+  const auto one = job.join(job.request(Role::worker, &events));
+  ASSERT_TRUE(one->wait_for_view(1, patience()));
+  one->cut_off(Clock::now() + Ms(1500));
+  EXPECT_THAT(zero_events.wait_for<MemberLost>().reason, HasSubstr("was silent for 0."));
+  EXPECT_TRUE(events.wait_for<CoordinatorLost>().fenced);
+}
+
+TEST(Member, WhoIsCutOffForGoodTakesTheCoordinatorForLost) {
+  const TestJob job(quick(1));
+  EventRecorder events;
+  auto request = job.request(Role::worker, &events);
+  request.coordinator_limit = Ms(200);
+  const auto worker = job.join(request);
+  ASSERT_TRUE(worker->wait_for_view(1, patience()));
+  worker->cut_off(Clock::time_point::max());
+  EXPECT_THAT(events.wait_for<CoordinatorLost>().reason, HasSubstr("nothing was heard of the coordinator"));
+}
+
 TEST(Member, NoticesASilentCoordinatorAndTriesAgain) {
   auto rules = quick(1);
   rules.silence_limit = std::chrono::minutes(10);
@@ -237,9 +283,12 @@ TEST(Member, IsOrderedToStopAndToldThatItIsOver) {
 
 TEST(Member, ShowsItsProgressInTheStatus) {
   const TestJob job(quick(1));
-  const auto worker = job.join();
+  auto request = job.request();
+  request.progress = [] {
+    return Progress{.step = 17, .epoch = 2, .samples_per_second = 99, .loss = 0.5, .operation = "loading"};
+  };
+  const auto worker = job.join(request);
   const auto observer = job.join(Role::observer);
-  worker->report({.step = 17, .epoch = 2, .samples_per_second = 99, .loss = 0.5, .operation = "loading"});
   for (;;) {
     const auto status = observer->request_status(patience());
     ASSERT_TRUE(status);

@@ -68,13 +68,15 @@ class EventRecorder {
 /// For tests: a coordinator on loopback and requests that it accepts.
 class TestJob {
  public:
-  explicit TestJob(JobRules rules, Address listen = Address::tcp("127.0.0.1", 0)) {
+  explicit TestJob(JobRules rules, Address listen = Address::tcp("127.0.0.1", 0),
+                   std::chrono::milliseconds stranger_limit = std::chrono::seconds(5)) {
     rules.version = "1.0";
     rules.configuration = "abc";
     CoordinatorOptions options;
     options.rules = rules;
     options.listen = std::move(listen);
     options.run_folder = folder.path();
+    options.stranger_limit = stranger_limit;
     coordinator = std::make_unique<Coordinator>(std::move(options));
   }
 

@@ -166,6 +166,7 @@ void Replica::for_each_micro_batch(Lane& lane, const Batch& batch, std::int64_t 
 }
 
 LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listener) {
+  const ComputeWatch::Span computes(options_.watch);
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     allocate_gradient(lane);
     Accumulator accumulator(lane, table_.optimized_size(), listener);
@@ -195,6 +196,7 @@ LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listene
 }
 
 LossSums Replica::evaluate(const Batch& batch) {
+  const ComputeWatch::Span computes(options_.watch);
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     Program& compiled = program(lane, rows, Purpose::inference);
     compiled.load(batch, first);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/compute_watch.h"
 #include "exec/program.h"
 #include "exec/thread_mode.h"
 #include "tensor/buffer.h"
@@ -17,6 +18,7 @@ struct ReplicaOptions {
   /// A batch is computed in so many nearly equal parts, one after the other, and their gradients are added up: the
   /// memory of activations is that of one part. A batch with fewer rows has fewer parts.
   std::int64_t micro_batches = 1;
+  ComputeWatch* watch = nullptr;  ///< borrowed; told of gradients and evaluations
 };
 
 /// One copy of a model in this process: its values, and the machinery that turns a batch into a loss and a gradient. It

@@ -13,6 +13,7 @@
 #include "cluster/member.h"
 #include "metrics/machine.h"
 #include "train/job_worker.h"
+#include "train/process_log.h"
 #include "train/run_relay.h"
 
 namespace distbelief {
@@ -41,9 +42,11 @@ class Inbox {
 /// One job, from its start to its end.
 class Job {
  public:
-  Job(const LaunchOptions& options, const RunConfig& config, RunObserver& observer)
+  /// `restarts`: how many there were before.
+  Job(const LaunchOptions& options, const RunConfig& config, RunObserver& observer, int restarts)
       : options_(options),
         config_(config),
+        restarts_(restarts),
         observer_(observer),
         logs_(options.folder / "logs"),
         launcher_({.host = this_machine().host, .on_exit = [this](const ProcessExit& exit) {
@@ -54,7 +57,13 @@ class Job {
     std::filesystem::create_directories(logs_);
   }
 
-  RunSummary run(const std::function<bool()>& stop_requested) {
+  struct Result {
+    std::optional<RunSummary> summary;
+    std::string failure;  ///< why there is no summary
+    std::string death;    ///< who died and why, when that is what ended the job; else empty
+  };
+
+  Result run(const std::function<bool()>& stop_requested) {
     start_coordinator();
     join();
     start_workers();
@@ -69,17 +78,22 @@ class Job {
       handle_events();
     }
     handle_events();
-    if (summary_) {
-      return *summary_;
+    const Launcher::Result& ends = launcher_.result();
+    if (!summary_ && death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
+      note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
     }
-    throw Error(failure());
+    const bool died = !death_.empty() && (!summary_ || summary_->status == "lost");
+    return {summary_, summary_ ? "" : failure(), died ? death_ : ""};
   }
 
  private:
   ProcessSpec process(const std::string& name, std::vector<std::string> argv) const {
-    std::string file = name;
-    std::ranges::replace(file, ' ', '-');
-    return {.name = name, .argv = std::move(argv), .environment = environment(), .log = logs_ / (file + ".log")};
+    return {.name = name, .argv = std::move(argv), .environment = environment(), .log = log_of(name)};
+  }
+
+  std::filesystem::path log_of(std::string name) const {
+    std::ranges::replace(name, ' ', '-');
+    return logs_ / (name + ".log");
   }
 
   std::vector<std::string> environment() const {
@@ -125,8 +139,11 @@ class Job {
 
   void start_workers() {
     std::vector<std::string> worker = {options_.program, "worker", options_.folder, "--transport", options_.transport};
-    if (options_.resumes) {
+    if (options_.resumes || restarts_ > 0) {
       worker.emplace_back("--resumes");
+    }
+    if (restarts_ > 0) {
+      worker.insert(worker.end(), {"--restarts", std::to_string(restarts_)});
     }
     if (options_.transport == "mpi") {
       std::vector<std::string> argv = {
@@ -135,7 +152,9 @@ class Job {
       launcher_.start(process("workers", std::move(argv)));
       return;
     }
+    worker.insert(worker.end(), {"--rank", ""});
     for (std::int64_t rank = 0; rank < config_.workers; ++rank) {
+      worker.back() = std::to_string(rank);
       launcher_.start(process(fmt::format("worker {}", rank), worker), 0, Launcher::WhenLost::others_go_on);
     }
   }
@@ -147,15 +166,25 @@ class Job {
           summary_ = std::move(summary);
         }
       } else if (const auto* lost = std::get_if<MemberLost>(&event)) {
-        observer_.note(fmt::format("lost: {}: {}", describe(lost->member), lost->reason));
+        note_death(fmt::format("{}: {}", describe(lost->member), lost->reason),
+                   worker_log_path(options_.folder, lost->member.rank.value));
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
         if (!ended->succeeded && problem_.empty()) {
           problem_ = ended->reason;
         }
       } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
         problem_ = "the coordinator is lost: " + gone->reason;
+        note_death(problem_, logs_ / "coordinator.log");
         launcher_.stop();
       }
+    }
+  }
+
+  void note_death(const std::string& who, const std::filesystem::path& log) {
+    death_ = death_.empty() ? who : death_;
+    observer_.note("lost: " + who);
+    for (const std::string& line : last_words(log)) {
+      observer_.note(line);
     }
   }
 
@@ -165,7 +194,7 @@ class Job {
     if (text.empty()) {
       text = problem_.empty() ? "the job ended without a result" : problem_;
     }
-    if (!result.last_lines.empty()) {
+    if (!result.last_lines.empty() && death_.empty()) {
       text += "; its last words: " + result.last_lines;
     }
     return text + fmt::format(" (logs are in {})", logs_.string());
@@ -173,6 +202,7 @@ class Job {
 
   const LaunchOptions& options_;
   const RunConfig& config_;
+  const int restarts_;
   RunObserver& observer_;
   const std::filesystem::path logs_;
   Inbox inbox_;
@@ -180,13 +210,25 @@ class Job {
   Launcher launcher_;
   std::optional<RunSummary> summary_;
   std::string problem_;
+  std::string death_;  // the first
 };
 
 }  // namespace
 
 RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& config, RunObserver& observer,
                               const std::function<bool()>& stop_requested) {
-  return Job(options, config, observer).run(stop_requested);
+  for (int restarts = 0;; ++restarts) {
+    const Job::Result result = Job(options, config, observer, restarts).run(stop_requested);
+    if (!result.death.empty() && restarts < config.restarts && !stop_requested()) {
+      observer.note(fmt::format("restart {} of {} from the newest checkpoint; lost was {}", restarts + 1,
+                                config.restarts, result.death));
+      continue;
+    }
+    if (!result.summary) {
+      throw Error(result.failure);
+    }
+    return *result.summary;
+  }
 }
 
 }  // namespace distbelief

@@ -74,6 +74,13 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
       if (!options.launcher.survivors_live) {
         observer.note("note    when a worker dies this launcher ends the others too, without a last checkpoint; " +
                       options.launcher.remedy + " changes that");
+      } else if (options.launcher.kind == MpiLauncher::Kind::open_mpi) {
+        observer.note(
+            "note    with --enable-recovery mpirun itself ends with code 0 whatever happens; "
+            "summary.json says how the run ended");
+      }
+      if (config.restarts > 0) {
+        observer.note("note    --restarts is for jobs that this program starts itself");
       }
     } catch (...) {
       failure = std::current_exception();  // the others wait in MPI_Init: they have to be told
@@ -96,8 +103,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   worker.folder = told.folder;
   worker.resumes = !options.resume.empty();
   worker.version = options.version;
-  WorkerResult result =
-      work_in_job(job, worker, {&world, std::move(fabric)}, first ? &observer : nullptr, stop_requested);
+  WorkerResult result = work_in_job(job, worker, {&world, std::move(fabric)}, &observer, stop_requested);
   if (coordinator) {
     (void)coordinator->process.wait(Clock::now() + kPatience);
   }

@@ -12,6 +12,7 @@
 #include "cluster/member.h"
 #include "metrics/machine.h"
 #include "train/core_share.h"
+#include "train/process_log.h"
 #include "train/run_relay.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/socket_fabric.h"
@@ -28,6 +29,7 @@ constexpr std::chrono::seconds kExplainPatience{3};
 class ControlEvents {
  public:
   void operator()(const MemberEvent& event) {
+    write_down(event);
     if (const auto* lost = std::get_if<MemberLost>(&event)) {
       const std::scoped_lock lock(mutex_);
       lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
@@ -54,7 +56,17 @@ class ControlEvents {
     fabric_ = fabric;
     tell_fabric();
   }
+  /// From now on what happens is written down there. Borrowed.
+  void set_log(const ProcessLog* log) { log_ = log; }
   bool stop() const { return stop_; }
+  std::vector<Rank> lost() {
+    const std::scoped_lock lock(mutex_);
+    std::vector<Rank> ranks;
+    for (const auto& [rank, reason] : lost_) {
+      ranks.push_back(rank);
+    }
+    return ranks;
+  }
 
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
   std::string explain(const std::string& seen) {
@@ -75,6 +87,23 @@ class ControlEvents {
   }
 
  private:
+  void write_down(const MemberEvent& event) const {
+    const ProcessLog* log = log_;
+    if (log == nullptr) {
+      return;
+    }
+    if (const auto* lost = std::get_if<MemberLost>(&event)) {
+      log->line(fmt::format("heard: {} is lost: {}", describe(lost->member), lost->reason));
+    } else if (const auto* view = std::get_if<View>(&event)) {
+      log->line(fmt::format("heard: view {} with {} members: {}", view->number, view->members.size(), view->reason));
+    } else if (const auto* order = std::get_if<Order>(&event)) {
+      log->line(fmt::format("heard: order to {}: {}", order->what == Order::What::stop ? "stop" : "write a checkpoint",
+                            order->reason));
+    } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
+      log->line(fmt::format("the coordinator is lost: {}", gone->reason));
+    }
+  }
+
   void tell_fabric() {
     if (fabric_ == nullptr) {
       return;
@@ -106,41 +135,47 @@ class ControlEvents {
   std::string changed_view_;
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
+  std::atomic<const ProcessLog*> log_ = nullptr;
 };
 
-/// Reports to the coordinator how far this worker is. The leader's also relays what people should see, or shows it.
+/// Writes down what happens. The leader's also relays what people should see, or shows it.
 class WorkerObserver : public RunObserver {
  public:
-  WorkerObserver(Member& member, bool leads, RunObserver* show)
-      : member_(member),
+  WorkerObserver(Member& member, WorkerActivity& activity, const ProcessLog& log, bool leads, RunObserver* show)
+      : activity_(activity),
+        log_(log),
         relay_([&](const std::string& line) { member.notice(line); }),
         shown_(show == nullptr ? relay_ : *show),
         leads_(leads) {}
   void started(const std::vector<std::string>& lines) override {
+    for (const std::string& line : lines) {
+      log_.line(line);
+    }
     if (leads_) {
       shown_.started(lines);
     }
   }
   void stepped(const ProgressState& state) override {
-    member_.report({.step = (state.epoch - 1) * state.steps + state.step,
-                    .epoch = state.epoch,
-                    .samples_per_second = state.samples_per_second,
-                    .loss = state.loss,
-                    .operation = "training"});
+    activity_.stepped(state);
     if (leads_) {
       shown_.stepped(state);
     }
   }
   void epoch_ended(const EpochReport& report) override {
+    log_.line(fmt::format("epoch {} ended: loss {:.4f}", report.epoch, report.train_loss));
     if (leads_) {
       shown_.epoch_ended(report);
     }
   }
-  void note(std::string_view text) override { shown_.note(text); }
+  void note(std::string_view text) override {
+    log_.line(text);
+    shown_.note(text);
+  }
   RunRelay& relay() { return relay_; }
 
  private:
-  Member& member_;
+  WorkerActivity& activity_;
+  const ProcessLog& log_;
   RunRelay relay_;
   RunObserver& shown_;
   const bool leads_;
@@ -183,6 +218,13 @@ int share_cores(Group& group, const View& view, const RunConfig& config) {
   return bound ? 1 : sharers;
 }
 
+void show_last_words(RunObserver& show, const std::filesystem::path& folder, Rank rank) {
+  show.note(fmt::format("the last lines of worker {} ({}):", rank.value, worker_log_path(folder, rank.value).string()));
+  for (const std::string& line : last_words(worker_log_path(folder, rank.value))) {
+    show.note(line);
+  }
+}
+
 int exit_code_of(const RunSummary& summary) {
   return summary.status == "diverged" ? 3 : summary.status == "lost" ? 4 : 0;
 }
@@ -199,6 +241,8 @@ WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()
   std::optional<MpiWorld> world;
   if (options.transport == "mpi") {
     world.emplace(Clock::now() + kJoinPatience);
+    ProcessLog(worker_log_path(options.folder, world->rank().value))
+        .take_output();  // what mpirun would mix with others'
   }
   const JobFile job = read_job_file(options.folder);
   const JobAccess access = {.address = job.address, .token = job.token, .config = config_of_run(options.folder)};
@@ -217,11 +261,14 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   if (world != nullptr) {
     request.rank = world->rank();
   } else {
+    request.rank = Rank{options.rank};
     listener.emplace(job.address.kind == Address::Kind::unix_path
                          ? Address::unix_path(fmt::format("{}.{}", job.address.path, ::getpid()))
                          : Address::tcp(job.address.host, 0));
     request.data_address = listener->address().text();
   }
+  WorkerActivity activity;
+  std::optional<ProcessLog> opened_log;  // these three are used by the member's thread
   ControlEvents events;
   request.version = options.version;
   request.token = job.token;
@@ -231,11 +278,16 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   request.role = Role::worker;
   request.launch = options.launch;
   request.on_event = [&events](const MemberEvent& event) { events(event); };
+  request.progress = [&activity] { return activity.progress(); };
   Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kJoinPatience);
   if (joined.member == nullptr) {
     throw Error("cannot join the job: " + joined.reason);
   }
   Member& member = *joined.member;
+  const ProcessLog& log = opened_log.emplace(worker_log_path(options.folder, member.self().rank.value));
+  log.line(fmt::format("{} joined{}", describe(member.self()),
+                       options.restarts > 0 ? fmt::format(", restart {}", options.restarts) : ""));
+  events.set_log(&log);
   const std::optional<View> view = member.wait_for_view(1, Clock::now() + kJoinPatience);
   if (!view) {
     throw Error("the job did not begin in time");
@@ -244,31 +296,53 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   WorkerResult result;
   {
     const Rank self = member.self().rank;
-    const std::unique_ptr<Fabric> fabric =
-        world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job.token);
+    FaultyFabric* faulty = nullptr;
+    const std::unique_ptr<Fabric> fabric = with_faults(
+        world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job.token), config, faulty);
     events.set_fabric(fabric.get());
     std::vector<Rank> ranks;
     for (const MemberInfo& other : view->members) {
       ranks.push_back(other.rank);
     }
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
-    WorkerObserver observer(member, group.position() == 0, show);
+    WorkerObserver observer(member, activity, log, group.position() == 0, show);
+    std::optional<WorkerChaos> chaos;
+    if (!config.chaos.empty()) {
+      chaos.emplace(config, WorkerChaos::Place{.self = self.value,
+                                               .fabric = faulty,
+                                               .member = &member,
+                                               .folder = options.folder,
+                                               .note = [&](const std::string& text) { observer.note(text); }});
+    }
     const auto stop = [&] { return stop_requested() || events.stop(); };
     try {
       const Team team = {.group = &group,
                          .sharers = share_cores(group, *view, config),
                          .explain = [&](const std::string& seen) { return events.explain(seen); },
-                         .takes_over = [&] { return events.first_alive(group.position()); }};
+                         .takes_over = [&] { return events.first_alive(group.position()); },
+                         .activity = &activity,
+                         .chaos = chaos ? &*chaos : nullptr,
+                         .restarts = options.restarts};
       const RunSummary summary = Trainer::in_team(team, options.folder, options.resumes, config, observer).run(stop);
       result.exit_code = exit_code_of(summary);
       result.summary = summary;
-      if (group.position() == 0 || (summary.status == "lost" && team.takes_over())) {
+      result.tells = group.position() == 0 || (summary.status == "lost" && team.takes_over());
+      log.line(fmt::format("ends: {}{}", summary.status, summary.problem.empty() ? "" : ": " + summary.problem));
+      if (result.tells) {
         observer.relay().ended(summary);
+      }
+      if (result.tells && show != nullptr) {
+        for (const Rank rank : events.lost()) {
+          show_last_words(*show, options.folder, rank);
+        }
       }
       member.leave(result.exit_code == 0, summary.problem.empty() ? summary.status : summary.problem,
                    Clock::now() + kLeavePatience);
     } catch (const std::exception& error) {
-      observer.note(error.what());
+      log.line(fmt::format("ends: {}", error.what()));
+      if (show == nullptr) {
+        observer.relay().note(error.what());
+      }
       member.leave(false, error.what(), Clock::now() + kLeavePatience);
       events.set_fabric(nullptr);
       throw;

@@ -17,6 +17,8 @@ struct WorkerOptions {
   bool resumes = false;
   std::string transport;     ///< mpi or socket; for run_worker()
   std::uint64_t launch = 0;  ///< the launcher's number for this process
+  int rank = -1;             ///< the place it is to take; -1: any, or as MPI has it
+  int restarts = 0;          ///< how often the job was started again before
   std::string version;
 };
 
@@ -24,6 +26,7 @@ struct WorkerOptions {
 struct WorkerResult {
   int exit_code = 0;
   bool leave_at_once = false;
+  bool tells = false;  ///< the summary is this worker's to tell: it leads, or the leader is lost
   RunSummary summary = {};
 };
 

@@ -47,6 +47,7 @@ json run_summary_json(const RunSummary& summary) {
           {"data", summary.data},
           {"parameters", summary.parameters},
           {"workers", summary.workers},
+          {"restarts", summary.restarts},
           {"batch", summary.batch},
           {"batch_per_worker", summary.batch_per_worker},
           {"threads", summary.threads},
@@ -73,6 +74,7 @@ RunSummary run_summary_from(const json& value) {
   summary.data = value.at("data");
   summary.parameters = value.at("parameters");
   summary.workers = value.at("workers");
+  summary.restarts = value.at("restarts");
   summary.batch = value.at("batch");
   summary.batch_per_worker = value.at("batch_per_worker");
   summary.threads = value.at("threads");

@@ -60,6 +60,7 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
   if (!folder) {
     return;
   }
+  doing(WorkerActivity::Kind::writing_checkpoint);
   if (!all_finite(replica->values().data(), table.size())) {
     observer.note("the parameters are not finite: no checkpoint is written, the one before stays");
     return;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "cluster/chaos_script.h"
 
 namespace distbelief {
 namespace {
@@ -295,6 +296,21 @@ std::vector<RunOption> make_options() {
   table.number("loader-threads", &RunConfig::loader_threads, kWhole, "N",
                "threads that read data ahead; -1: as the data needs");
 
+  table.group("Failures");
+  table.number("restarts", &RunConfig::restarts, kCountOrZero, "N",
+               "how often a job whose worker died is started again, from its newest checkpoint");
+  table.number("stall-after", &RunConfig::stall_after, kNotNegative, "SECONDS",
+               "a worker that holds up the others for so long is named; 0: never");
+  {
+    RunOption& option =
+        table.add("chaos", "EVENT;...", "let things go wrong, such as 'kill worker 1 at step 200': see docs/jobs.md");
+    option.get = [](const RunConfig& config) { return config.chaos; };
+    option.set = [](RunConfig& config, const std::string& text) {
+      (void)parse_chaos(text);
+      config.chaos = text;
+    };
+  }
+
   table.group("Beginning and results");
   table.text("init", &RunConfig::init, "FILE",
              "begin with the weights of a model or run; layers that changed begin anew");
@@ -379,6 +395,8 @@ void check_config(const RunConfig& config) {
   if (config.average_every < 0 && config.outer_optimizer != "none") {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
   }
+  parse_chaos(config.chaos)
+      .check_fit(static_cast<int>(config.workers), config.algorithm != "local" && config.transport == "threads");
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");
   }

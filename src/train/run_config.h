@@ -64,6 +64,10 @@ struct RunConfig {
   std::string thread_mode = "auto";
   std::string bind = "cores";
   std::int64_t loader_threads = -1;  ///< below 0: as the data needs
+  // what may go wrong
+  std::string chaos;
+  std::int64_t restarts = 0;
+  double stall_after = 60;
   // where it begins and what is kept
   std::string init;
   std::vector<std::string> freeze;

@@ -72,6 +72,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["batch_per_worker"] = summary.batch_per_worker;
   root["optimizer"] = config.optimizer;
   root["workers"] = summary.workers;
+  root["restarts"] = summary.restarts;
   root["servers"] = 0;
   root["threads"] = summary.threads;
   root["thread_mode"] = summary.thread_mode;
@@ -105,6 +106,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.data = data.name;
   summary.parameters = table.parameter_count();
   summary.workers = team.size();
+  summary.restarts = team.restarts;
   summary.batch = global_batch;
   summary.batch_per_worker = batch_per_worker(config);
   summary.threads = static_cast<int>(config.threads);
@@ -123,6 +125,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
       // This member knows as much as the leader did, so its work is not lost with it.
       folder = RunFolder::open(config.out);
       write_checkpoint(std::nullopt);
+      write_file_atomically(folder->summary(), summary_text(summary, config));
     }
     return;
   }

@@ -5,6 +5,8 @@
 
 #include "comm/group.h"
 #include "graph/loss.h"
+#include "train/worker_activity.h"
+#include "train/worker_chaos.h"
 
 namespace distbelief {
 
@@ -19,6 +21,10 @@ struct Team {
   std::function<std::string(const std::string& seen)> explain = {};
   /// After a loss: the leader is dead and this member is the first of those that live.
   std::function<bool()> takes_over = {};
+
+  WorkerActivity* activity = nullptr;  ///< borrowed: where this member tells what it does; null: nobody asks
+  WorkerChaos* chaos = nullptr;        ///< borrowed: what --chaos does to this member; null: as it makes it itself
+  int restarts = 0;                    ///< how often the launcher has started this job again
 
   int position() const { return group == nullptr ? 0 : group->position(); }
   int size() const { return group == nullptr ? 1 : group->size(); }

@@ -2,26 +2,74 @@
 
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "train/worker_chaos.h"
 #include "transport/local/local_fabric.h"
 
 namespace distbelief {
+namespace {
+
+/// What workers on other threads have to say, told to the observer on its own thread.
+class NotesOfAll : public RunObserver {
+ public:
+  explicit NotesOfAll(RunObserver& shown) : shown_(shown) {}
+  /// Any thread.
+  void put(const std::string& text) {
+    const std::scoped_lock lock(mutex_);
+    notes_.push_back(text);
+  }
+  void tell() {
+    std::vector<std::string> notes;
+    {
+      const std::scoped_lock lock(mutex_);
+      notes.swap(notes_);
+    }
+    for (const std::string& text : notes) {
+      shown_.note(text);
+    }
+  }
+  void started(const std::vector<std::string>& lines) override { shown_.started(lines); }
+  void stepped(const ProgressState& state) override {
+    tell();
+    shown_.stepped(state);
+  }
+  void epoch_ended(const EpochReport& report) override { shown_.epoch_ended(report); }
+  void note(std::string_view text) override { shown_.note(text); }
+
+ private:
+  RunObserver& shown_;
+  std::mutex mutex_;
+  std::vector<std::string> notes_;  // guarded by mutex_
+};
+
+}  // namespace
 
 RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, const RunConfig& config,
                             RunObserver& observer, const std::function<bool()>& stop_requested) {
   const auto workers = static_cast<int>(config.workers);
   std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(workers);
+  NotesOfAll notes(observer);
   std::mutex mutex;
   std::exception_ptr first_error;
   const auto work = [&](int rank, RunObserver& watcher) {
-    std::unique_ptr<Fabric> fabric =
-        std::move(fabrics[static_cast<std::size_t>(rank)]);  // who fails is lost to the others
+    FaultyFabric* faulty = nullptr;
+    const std::unique_ptr<Fabric> fabric =  // who fails is lost to the others
+        with_faults(std::move(fabrics[static_cast<std::size_t>(rank)]), config, faulty);
     RunSummary summary;
     try {
       Group group(*fabric, all_ranks(*fabric), 1);
-      summary =
-          Trainer::in_team({.group = &group, .sharers = workers}, folder, resumes, config, watcher).run(stop_requested);
+      Team team = {.group = &group, .sharers = workers};
+      std::optional<WorkerChaos> chaos;
+      if (!config.chaos.empty()) {
+        team.chaos = &chaos.emplace(
+            config,
+            WorkerChaos::Place{.self = rank, .fabric = faulty, .folder = folder, .note = [&](const std::string& text) {
+                                 notes.put(text);
+                               }});
+      }
+      summary = Trainer::in_team(team, folder, resumes, config, watcher).run(stop_requested);
     } catch (...) {
       const std::scoped_lock lock(mutex);
       if (!first_error) {
@@ -37,8 +85,9 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
     for (int rank = 1; rank < workers; ++rank) {
       others.emplace_back([&, rank] { (void)work(rank, silent[static_cast<std::size_t>(rank)]); });
     }
-    summary = work(0, observer);
+    summary = work(0, notes);
   }
+  notes.tell();
   if (first_error) {
     std::rethrow_exception(first_error);
   }

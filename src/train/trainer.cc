@@ -86,6 +86,10 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
       table(layout_parameters(graph)),
       rule(make_rule(rule_options(config))),
       ledger(data.train->size()) {
+  if (team.activity == nullptr) {
+    own_activity = std::make_unique<WorkerActivity>();
+    team.activity = own_activity.get();
+  }
   const SampleSpec& spec = data.train->spec();
   graph.loss().check_fit(graph.node(graph.output()).output.shape, spec.classes, spec.targets);
   for (const std::string& pattern : config.freeze) {
@@ -99,6 +103,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
 
   ReplicaOptions options;
   options.seed = config.seed;
+  options.watch = &team.activity->compute();
   options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
   options.micro_batches = config.accumulate;
   const std::int64_t share = batch_per_worker(config);
@@ -170,6 +175,12 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     run.folder = RunFolder::create(run.config, run.data.name);
   }
   run.config.out = run.folder->path().string();
+  if (!run.config.chaos.empty() && run.team.chaos == nullptr) {
+    run.own_chaos = std::make_unique<WorkerChaos>(
+        run.config, WorkerChaos::Place{.folder = run.folder->path(),
+                                       .note = [&observer](const std::string& text) { observer.note(text); }});
+    run.team.chaos = run.own_chaos.get();
+  }
   write_file_atomically(run.folder->config(), config_text(run.config));
   run.metrics.emplace(MetricsLog::resume(run.folder->metrics(), run.state.metrics_rows));
   run.events = std::make_unique<EventFile>(run.folder->path(), this_machine().host, wall_clock(), run.state.step);

@@ -33,7 +33,8 @@ struct RunSummary {
   int workers = 1;
   std::int64_t batch = 0;  ///< samples of a step, over all workers
   std::int64_t batch_per_worker = 0;
-  int threads = 0;  ///< of each worker
+  int restarts = 0;  ///< of the whole job, after a death
+  int threads = 0;   ///< of each worker
   std::string thread_mode;
   std::int64_t steps = 0;
   std::int64_t epochs = 0;      ///< completed

@@ -37,6 +37,8 @@ struct TrainingState {
 /// The parts of one run, in the order in which they are built.
 struct Trainer::Run {
   RunConfig config;
+  std::unique_ptr<WorkerActivity> own_activity;  ///< these two: when the team brings none
+  std::unique_ptr<WorkerChaos> own_chaos;
   Team team;
   RunObserver& observer;
   RunData data;
@@ -66,6 +68,8 @@ struct Trainer::Run {
   /// Brings all members to where the leader stands. Empty, or who was lost.
   std::string join_team();
 
+  /// Tells whoever asks what this member does now.
+  void doing(WorkerActivity::Kind kind) const { team.activity->begin(kind, state.step); }
   RunSummary train(const std::function<bool()>& stop_requested);
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.

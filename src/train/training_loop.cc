@@ -14,9 +14,13 @@ namespace {
 /// The loader's batches with the audit around them.
 class AuditedBatches : public BatchStream {
  public:
-  AuditedBatches(Loader& loader, SampleLedger& ledger) : loader_(loader), ledger_(ledger) {}
+  using Doing = std::function<void(WorkerActivity::Kind)>;
+  AuditedBatches(Loader& loader, SampleLedger& ledger, Doing doing)
+      : loader_(loader), ledger_(ledger), doing_(std::move(doing)) {}
   const Batch* next() override {
+    doing_(WorkerActivity::Kind::loading);
     const Batch* batch = loader_.next();
+    doing_(WorkerActivity::Kind::stepping);
     if (batch != nullptr) {
       ledger_.leased(batch->ids);
     }
@@ -29,6 +33,7 @@ class AuditedBatches : public BatchStream {
  private:
   Loader& loader_;
   SampleLedger& ledger_;
+  const Doing doing_;
 };
 
 double wall_clock() {
@@ -77,10 +82,12 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   Outcome outcome;
   const auto measure = [&](const Dataset& part, const std::string& name, std::optional<double>& loss,
                            std::optional<double>& right) {
+    doing(WorkerActivity::Kind::evaluating);
     // As many at a time as in training: there is memory for those.
     const std::int64_t rows = (batch_per_worker(config) + config.accumulate - 1) / config.accumulate;
     LossSums sums = evaluate(*replica, part, rows, team.position(), team.size());
     if (outcome.ok()) {
+      doing(WorkerActivity::Kind::gathering);
       outcome = team.sum(sums);
     }
     loss = mean_loss(sums);
@@ -156,6 +163,7 @@ bool Trainer::Run::settle(BatchStream& batches, RunSummary& summary) {
 RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   RunSummary summary;
   summary.status = "finished";
+  doing(WorkerActivity::Kind::meeting);
   if (const std::string who = join_team(); !who.empty()) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = who}, summary);
     write_results(summary);
@@ -174,7 +182,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     options.threads = static_cast<int>(config.loader_threads);
   }
   Loader loader(*data.train, sampler, options);
-  AuditedBatches batches(loader, ledger);
+  AuditedBatches batches(loader, ledger, [this](WorkerActivity::Kind kind) { doing(kind); });
   const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
 
   const double seconds_before = state.train_seconds;
@@ -197,6 +205,10 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
                                .clip_norm = static_cast<float>(config.clip_norm),
                                .clip_value = static_cast<float>(config.clip_value),
                                .drop_nonfinite = config.clip_norm > 0};
+    doing(WorkerActivity::Kind::stepping);
+    if (team.chaos != nullptr) {
+      team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);
+    }
     report = strategy->step(batches, {.update = update, .stop = stop_requested()});
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
       if (!settle(batches, summary)) {
@@ -251,6 +263,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
          .samples_per_second = elapsed > 0 ? static_cast<double>(state.position) / elapsed : 0});
   }
   pause_clock();
+  doing(WorkerActivity::Kind::ending);
 
   summary.loader_wait_seconds = loader.wait_seconds();
   const double seconds_here = state.train_seconds - seconds_before;

@@ -1,0 +1,77 @@
+#include "cluster/chaos.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "base/error.h"
+
+namespace distbelief {
+
+Chaos::Chaos(ChaosScript script, Place place, ChaosTools& tools)
+    : script_(std::move(script)), place_(std::move(place)), tools_(tools), running_(script_.events.size()) {
+  std::ifstream in(place_.marks);
+  for (std::string line; std::getline(in, line);) {
+    marks_.insert(line);
+  }
+}
+
+void Chaos::before_step(std::int64_t step) {
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    const ChaosEvent& event = script_.events[i];
+    Running& running = running_[i];
+    if (event.effect->when != ChaosEffect::When::during) {
+      if (event.subject.first != place_.self && event.subject.second != place_.self) {
+        continue;  // nothing to be done here, and so nothing to be written down
+      }
+      if (step == event.first_step && !running.begun && !happened(event)) {
+        mark(event);
+        begin(event, running, step);
+      }
+    } else if (!running.begun && event.first_step <= step && step <= event.last_step) {
+      begin(event, running, step);
+    } else if (running.begun && step > event.last_step) {
+      end(event, running, step);
+    }
+  }
+}
+
+void Chaos::begin(const ChaosEvent& event, Running& running, std::int64_t step) {
+  running.begun = true;
+  say(event, fmt::format("{} step {}", event.first_step == event.last_step ? "at" : "from", step));
+  running.end = event.effect->begin(event, place_.self, tools_);
+}
+
+void Chaos::end(const ChaosEvent& event, Running& running, std::int64_t step) {
+  running.begun = false;
+  say(event, fmt::format("until step {}", step - 1));
+  if (running.end) {
+    std::exchange(running.end, {})();
+  }
+}
+
+void Chaos::say(const ChaosEvent& event, const std::string& when) const {
+  if (place_.note && event.subject.first == place_.self) {  // of a link the one end speaks for both
+    place_.note(fmt::format("chaos: {} {} {}", describe(event.subject), event.effect->deed(event), when));
+  }
+}
+
+std::string Chaos::mark_of(const ChaosEvent& event) const {
+  return fmt::format("worker {}: {}", place_.self, event.text);
+}
+
+bool Chaos::happened(const ChaosEvent& event) const { return marks_.contains(mark_of(event)); }
+
+void Chaos::mark(const ChaosEvent& event) {
+  if (place_.marks.empty()) {
+    return;
+  }
+  marks_.insert(mark_of(event));
+  std::ofstream out(place_.marks, std::ios::app);  // a line is written in one piece: other workers write here too
+  out << mark_of(event) + "\n" << std::flush;
+  if (!out) {
+    throw FileError(fmt::format("{}: cannot write down what --chaos does", place_.marks.string()));
+  }
+}
+
+}  // namespace distbelief

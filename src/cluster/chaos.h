@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cluster/chaos_effects.h"
+
+namespace distbelief {
+
+/// Carries out a script on one worker. Lasting effects begin and end with their steps, also when a run is resumed in
+/// the middle of them. What happens once in a run (a kill, a cut, a stop) is written down before it happens, so that a
+/// run that is resumed or started again passes the same step in peace. One thread.
+class Chaos {
+ public:
+  struct Place {
+    int self = 0;  ///< this worker's number
+    /// Where is written down what has happened; empty: nothing is.
+    std::filesystem::path marks = {};
+    /// Called for what is done to this worker, before it is done: "chaos: worker 1 killed at step 200".
+    std::function<void(const std::string& text)> note = {};
+  };
+  /// `tools` is borrowed.
+  Chaos(ChaosScript script, Place place, ChaosTools& tools);
+
+  /// To be called before each step; steps are counted from 1. Throws FileError when a mark cannot be written.
+  void before_step(std::int64_t step);
+
+ private:
+  struct Running {
+    std::function<void()> end = {};
+    bool begun = false;
+  };
+  bool happened(const ChaosEvent& event) const;
+  void begin(const ChaosEvent& event, Running& running, std::int64_t step);
+  void end(const ChaosEvent& event, Running& running, std::int64_t step);
+  void mark(const ChaosEvent& event);
+  std::string mark_of(const ChaosEvent& event) const;
+  void say(const ChaosEvent& event, const std::string& when) const;
+
+  const ChaosScript script_;
+  const Place place_;
+  ChaosTools& tools_;
+  std::vector<Running> running_;  // of each event
+  std::set<std::string> marks_;
+};
+
+}  // namespace distbelief

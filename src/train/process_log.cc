@@ -1,0 +1,60 @@
+#include "train/process_log.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "cluster/child_process.h"
+
+namespace distbelief {
+namespace {
+
+constexpr int kLastLines = 5;
+
+}  // namespace
+
+std::filesystem::path worker_log_path(const std::filesystem::path& run_folder, int rank) {
+  return run_folder / "logs" / fmt::format("worker-{}.log", rank);
+}
+
+ProcessLog::ProcessLog(const std::filesystem::path& file) {
+  std::error_code ignored;
+  std::filesystem::create_directories(file.parent_path(), ignored);
+  file_ = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+}
+
+void ProcessLog::line(std::string_view text) const {
+  const auto now = std::chrono::time_point_cast<std::chrono::microseconds>(std::chrono::system_clock::now());
+  const auto second = std::chrono::floor<std::chrono::seconds>(now);
+  const std::string line =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z {}\n", fmt::gmtime(std::chrono::system_clock::to_time_t(second)),
+                  (now - second).count(), text);
+  if (file_) {
+    static_cast<void>(!::write(file_.get(), line.data(), line.size()));
+  }
+}
+
+void ProcessLog::take_output() const {
+  if (file_) {
+    std::fflush(nullptr);
+    static_cast<void>(::dup2(file_.get(), STDOUT_FILENO));
+    static_cast<void>(::dup2(file_.get(), STDERR_FILENO));
+  }
+}
+
+std::vector<std::string> last_words(const std::filesystem::path& log) {
+  std::vector<std::string> lines;
+  const std::string text = last_lines(log, kLastLines);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    lines.push_back("    " + text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace distbelief

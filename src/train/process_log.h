@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/socket/file_descriptor.h"
+
+namespace distbelief {
+
+/// RUN/logs/worker-1.log.
+std::filesystem::path worker_log_path(const std::filesystem::path& run_folder, int rank);
+
+/// What a process of a job writes down: lines with the time of day in microseconds, UTC, each written at once and in
+/// one piece. Where it cannot be written nothing is: nobody stops training for that. Thread-safe.
+class ProcessLog {
+ public:
+  explicit ProcessLog(const std::filesystem::path& file);
+  void line(std::string_view text) const;
+  /// From now on this process's standard output and error go there too.
+  void take_output() const;
+
+ private:
+  FileDescriptor file_;
+};
+
+/// The last lines of a log, indented, for showing them under the message that its process died; at most five.
+std::vector<std::string> last_words(const std::filesystem::path& log);
+
+}  // namespace distbelief

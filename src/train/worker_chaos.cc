@@ -1,0 +1,85 @@
+#include "train/worker_chaos.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <thread>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::seconds kLastWords{2};
+constexpr std::chrono::milliseconds kNap{20};
+
+}  // namespace
+
+WorkerChaos::WorkerChaos(const RunConfig& config, Place place)
+    : place_(std::move(place)),
+      chaos_(parse_chaos(config.chaos),
+             {.self = place_.self,
+              .marks = place_.folder.empty() ? std::filesystem::path() : place_.folder / "chaos-done",
+              .note = place_.note},
+             *this) {}
+
+void WorkerChaos::before_step(std::int64_t step, ComputeWatch& watch, const std::function<bool()>& stop) {
+  const double took = watch.seconds() - computed_;
+  {
+    const ComputeWatch::Span computes(&watch);  // to others it looks like that, whatever happens here
+    chaos_.before_step(step);
+    const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(took * (slowness_ - 1)));
+    while (Clock::now() < until && !stop()) {
+      std::this_thread::sleep_until(std::min(until, Clock::now() + kNap));
+    }
+  }
+  computed_ = watch.seconds();
+}
+
+std::function<void()> WorkerChaos::inject(const Fault& fault) {
+  check(place_.fabric != nullptr, "links that cannot fail");
+  FaultyFabric& fabric = *place_.fabric;
+  return [&fabric, id = fabric.inject(fault)] { fabric.lift(id); };
+}
+
+void WorkerChaos::cut_control(Clock::time_point until) {
+  check(place_.member != nullptr, "a worker without a control plane");
+  place_.member->cut_off(until);
+}
+
+void WorkerChaos::kill() {
+  if (place_.member != nullptr) {
+    static_cast<void>(place_.member->flush(Clock::now() + kLastWords));  // people should read what was done
+  }
+  std::fflush(nullptr);
+  ::kill(::getpid(), SIGKILL);
+}
+
+void WorkerChaos::stop(std::chrono::milliseconds duration) {
+  if (place_.member != nullptr) {
+    static_cast<void>(place_.member->flush(Clock::now() + kLastWords));
+  }
+  // Who is stopped cannot wake itself.
+  waker_ = std::make_unique<ChildProcess>(ProcessSpec{
+      .name = "waker",
+      .argv = {"/bin/sh", "-c",
+               fmt::format("sleep {:.3f}; kill -CONT {}", std::chrono::duration<double>(duration).count(), ::getpid())},
+      .environment = {"PATH=/usr/bin:/bin"}});
+  ::kill(::getpid(), SIGSTOP);
+}
+
+std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunConfig& config, FaultyFabric*& faulty) {
+  faulty = nullptr;
+  if (!parse_chaos(config.chaos).touches_links()) {
+    return fabric;
+  }
+  const auto rank = static_cast<std::uint64_t>(fabric->rank().value);
+  auto made = std::make_unique<FaultyFabric>(std::move(fabric), config.seed + (rank << 32));
+  faulty = made.get();
+  return made;
+}
+
+}  // namespace distbelief
