@@ -205,7 +205,7 @@ StepReport Gossip::step(BatchStream& batches, const StepRequest& request) {
   }
   const Clock::time_point deadline = Clock::now() + options_.group.patience;
   update_ = request.update;
-  update_.rate /= static_cast<float>(group_.size());
+  update_.rate *= options_.rate;
   epoch_ = batch->epoch;
   std::optional<std::span<std::byte>> message;
   const auto has_room = [&] { return (message = rounds_.outgoing()).has_value(); };

@@ -13,9 +13,8 @@ namespace distbelief {
 /// Asynchronous SGD between peers, without a server: in each round every member computes the gradient of a batch of its
 /// own, applies it, sends it to all others, applies what has come from them meanwhile, and goes on when `quorum` of
 /// their gradients of this round have come. Every gradient is an update of its own on every member, scaled by its own
-/// rows, at the rate divided by the number of members: those of a round were computed from much the same parameters,
-/// and together go as far as one update with their mean. Members differ by the order of updates only. settle() delivers
-/// all that is on its way and averages parameters and optimizer state.
+/// rows. Members differ by the order of updates only. settle() delivers all that is on its way and averages parameters
+/// and optimizer state.
 ///
 /// No member is more than `staleness` rounds ahead of the slowest: it waits (stale synchronous parallel, Ho et al.
 /// 2013). That also bounds memory, and is when all agree on what one of them said: a request to stop and a loss that is
@@ -29,7 +28,10 @@ class Gossip : public Strategy {
   struct Options {
     GroupOptions group;
     int quorum = 0;     ///< gradients of a round that are waited for, 0 … members - 1
-    int staleness = 4;  ///< at least 1
+    int staleness = 2;  ///< at least 1
+    /// What the rate is multiplied with, as gradients come several times as often as in one process. The rule should
+    /// take that into account, too: see params/slower_rule.h.
+    float rate = 1;
   };
   /// All but `options` are borrowed.
   Gossip(Replica& replica, const UpdateRule& rule, Group& group, const Options& options);

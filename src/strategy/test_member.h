@@ -185,9 +185,11 @@ class TestMember {
           PeriodicAveraging::Options{
               .group = shared, .every = options.average_every, .only_for_show = options.only_for_show});
     } else if (options.algorithm == "gossip") {
-      strategy = std::make_unique<Gossip>(
-          replica, *rule, *group,
-          Gossip::Options{.group = shared, .quorum = options.quorum, .staleness = options.staleness});
+      strategy = std::make_unique<Gossip>(replica, *rule, *group,
+                                          Gossip::Options{.group = shared,
+                                                          .quorum = options.quorum,
+                                                          .staleness = options.staleness,
+                                                          .rate = 1.0F / static_cast<float>(size())});
     } else {
       strategy = std::make_unique<AllReduce>(replica, *rule, *group, shared);
     }

@@ -8,6 +8,7 @@
 #include "exec/thread_mode.h"
 #include "metrics/format.h"
 #include "metrics/machine.h"
+#include "params/slower_rule.h"
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
 #include "strategy/gossip.h"
@@ -132,9 +133,13 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
                                    .outer = outer_rule.get(),
                                    .outer_rate = static_cast<float>(config.outer_lr)});
   } else if (config.algorithm == "gossip") {
+    // Every worker's gradient is an update: the recipe is for one update a step.
+    const SlowerRule slower = slower_rule(rule_options(config), team.size());
+    rule = make_rule(slower.options);
     const int quorum = config.gossip_quorum < 0 ? team.size() / 2 : static_cast<int>(config.gossip_quorum);
-    strategy = std::make_unique<Gossip>(*replica, *rule, *team.group,
-                                        Gossip::Options{.group = group_options, .quorum = quorum});
+    strategy = std::make_unique<Gossip>(
+        *replica, *rule, *team.group,
+        Gossip::Options{.group = group_options, .quorum = quorum, .rate = static_cast<float>(slower.rate)});
   } else {
     strategy = std::make_unique<AllReduce>(*replica, *rule, *team.group, group_options);
   }
