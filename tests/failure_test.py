@@ -77,7 +77,7 @@ class Chaos(FailureTest):
             with self.subTest(transport=transport):
                 output = self.train(*self.team(transport, transport, "--epochs", "1", "--chaos",
                                                "cut worker 2 for 1m at step 10"), code=4)
-                self.assertRegex(output, r"\nlost: worker 2 \(pid \d+ on \S+\): was silent for 5\.\d s")
+                self.assertRegex(output, r"\nlost: worker 2 \(pid \d+ on \S+\): was silent for \d+\.\d s")
                 self.assertTrue(os.listdir(self.path(transport) + "/checkpoints"), output)
                 self.expect_nothing_left(transport)
 
@@ -140,16 +140,20 @@ class Stalls(FailureTest):
     def test_who_computes_too_long_is_named_and_who_waits_is_not(self):
         for transport in PROCESSES:
             with self.subTest(transport=transport):
-                process = self.start(*self.team(transport, transport, "--epochs", "2000", "--stall-after", "1", "--chaos",
+                process = self.start(*self.team(transport, transport, "--epochs", "2000", "--stall-after", "2", "--chaos",
                                                 "slow worker 1 x1000000 from step 30"))
-                lines = []
-                while "has made no step" not in "".join(lines):
+                line = ""
+                while "chaos: worker 1 slowed" not in line:  # before that a slow machine may stand still by itself
+                    line = process.stdout.readline()
+                    self.assertNotEqual(line, "")
+                lines = [line]
+                while "has made no step" not in lines[-1]:
                     lines.append(process.stdout.readline())
                     self.assertNotEqual(lines[-1], "", "".join(lines))
                 process.send_signal(signal.SIGINT)
                 rest, _ = process.communicate(timeout=DEADLINE)
                 output = "".join(lines) + rest
-                self.assertRegex(output, r"worker 1 \(pid \d+ on \S+\) has made no step for 1 s: computing step \d+; "
+                self.assertRegex(output, r"worker 1 \(pid \d+ on \S+\) has made no step for \d+ s: computing step \d+; "
                                          "others wait for it")
                 self.assertEqual(self.stalled(output), {"worker 1"}, output)
                 self.expect_nothing_left(transport)

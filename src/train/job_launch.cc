@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <mutex>
 #include <utility>
 
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
+constexpr std::chrono::milliseconds kEndPatience{10'000};
 
 /// What the member's thread hears, for the launcher's thread to act on.
 class Inbox {
@@ -28,6 +30,12 @@ class Inbox {
   void put(const MemberEvent& event) {
     const std::scoped_lock lock(mutex_);
     events_.push_back(event);
+    came_.notify_all();
+  }
+  /// Until there is something to take, or the deadline.
+  void wait(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    came_.wait_until(lock, deadline, [&] { return !events_.empty(); });
   }
   std::vector<MemberEvent> take() {
     const std::scoped_lock lock(mutex_);
@@ -36,7 +44,8 @@ class Inbox {
 
  private:
   std::mutex mutex_;
-  std::vector<MemberEvent> events_;
+  std::condition_variable came_;
+  std::vector<MemberEvent> events_;  // guarded by mutex_
 };
 
 /// One job, from its start to its end.
@@ -77,7 +86,7 @@ class Job {
       all_ended = launcher_.run_until(Clock::now() + kTurn);
       handle_events();
     }
-    handle_events();
+    hear_the_rest();
     const Launcher::Result& ends = launcher_.result();
     if (!summary_ && death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
       note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
@@ -159,6 +168,18 @@ class Job {
     }
   }
 
+  /// All processes have ended, but what the coordinator said at last may still be on its way to this thread.
+  void hear_the_rest() {
+    const std::vector<Launcher::Ended>& ended = launcher_.result().ended;
+    const bool coordinator_spoke = std::ranges::any_of(
+        ended, [](const Launcher::Ended& process) { return process.name == "coordinator" && process.end.signal == 0; });
+    const Clock::time_point deadline = Clock::now() + (coordinator_spoke ? kEndPatience : kTurn);
+    do {
+      inbox_.wait(deadline);
+      handle_events();
+    } while (!over_ && Clock::now() < deadline);
+  }
+
   void handle_events() {
     for (const MemberEvent& event : inbox_.take()) {
       if (const auto* notice = std::get_if<Notice>(&event)) {
@@ -169,10 +190,12 @@ class Job {
         note_death(fmt::format("{}: {}", describe(lost->member), lost->reason),
                    worker_log_path(options_.folder, lost->member.rank.value));
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
+        over_ = true;
         if (!ended->succeeded && problem_.empty()) {
           problem_ = ended->reason;
         }
       } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
+        over_ = true;
         problem_ = "the coordinator is lost: " + gone->reason;
         note_death(problem_, logs_ / "coordinator.log");
         launcher_.stop();
@@ -211,6 +234,7 @@ class Job {
   std::optional<RunSummary> summary_;
   std::string problem_;
   std::string death_;  // the first
+  bool over_ = false;  // no events will come
 };
 
 }  // namespace
