@@ -345,6 +345,72 @@ class Status(JobTest):
         self.assertEqual(status.stderr.count("\n"), 1)
 
 
+class Tls(JobTest):
+    def setUp(self):
+        super().setUp()
+        for name in ("ours", "theirs"):
+            self.make_certificate(name)
+
+    def openssl(self, *arguments):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+
+    def make_certificate(self, name):
+        at = self.path(name)
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout"]
+        self.openssl("req", "-x509", *key, at + "-ca.key", "-out", at + "-ca.pem", "-days", "2", "-subj", "/CN=job")
+        self.openssl("req", "-new", *key, at + ".key", "-out", at + ".csr", "-subj", "/CN=worker")
+        self.openssl("x509", "-req", "-in", at + ".csr", "-CA", at + "-ca.pem", "-CAkey", at + "-ca.key",
+                     "-CAcreateserial", "-days", "2", "-out", at + ".pem")
+
+    def files(self, cert="ours.pem", key="ours.key", ca="ours-ca.pem"):
+        return ["--tls-cert", self.path(cert), "--tls-key", self.path(key), "--tls-ca", self.path(ca)]
+
+    def test_a_job_with_tls_gives_the_bits_of_one_without(self):
+        shape = ["--epochs", "1", "--algorithm", "allreduce", "--workers", "2"]
+        self.train(*self.small("plain"), *shape, "--transport", "threads")
+        self.train(*self.small("tls"), *shape, *self.files())  # auto is socket then
+        self.assertEqual(self.model("tls"), self.model("plain"))
+        output = self.train(*self.small("mpi"), *shape, *self.files(), "--transport", "mpi")
+        self.assertIn("MPI does not encrypt", output)
+        self.expect_nothing_left("tls")
+
+    def test_status_needs_the_certificates(self):
+        process = self.start(*self.small("run"), "--epochs", "2000", "--algorithm", "allreduce", "--workers", "2",
+                             *self.files())
+        self.wait_for_steps("run", process)
+        with open(self.path("run") + "/job.json") as file:
+            job = json.load(file)
+        with open(self.path("token"), "w") as file:
+            file.write(job["token"])
+        address = [job["address"].removeprefix("tcp:"), "--token-file", self.path("token")]
+
+        def status(*arguments):
+            return subprocess.run([PROGRAM, "status", *arguments], capture_output=True, text=True, timeout=60)
+
+        for arguments in ([self.path("run")], [*address, *self.files()]):
+            shown = status(*arguments)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertEqual(shown.stdout.count("worker"), 2, shown.stdout)
+        strange = status(*address, *self.files("theirs.pem", "theirs.key", "theirs-ca.pem"))
+        self.assertEqual(strange.returncode, 1, strange.stderr)
+        self.assertIn("certificate", strange.stderr)
+        self.assertNotEqual(status(*address).returncode, 0)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE)
+        self.expect_nothing_left("run")
+
+    def test_files_that_do_not_fit_are_one_line_each(self):
+        for files, words in ((self.files(ca="theirs-ca.pem"), ["ours.pem", "theirs-ca.pem"]),
+                             (self.files(key="theirs.key"), ["theirs.key"]),
+                             (self.files(cert="none.pem"), ["none.pem"]),
+                             (self.files()[:4], ["--tls-ca is missing"])):
+            output = self.train(*self.small("run"), "--algorithm", "allreduce", "--workers", "2", *files, code=2)
+            self.assertEqual(output.count("\n"), 1, output)
+            for word in words:
+                self.assertIn(word, output)
+            self.assertFalse(os.path.exists(self.path("run")))
+
+
 class BadInput(JobTest):
     def refused(self, *arguments):
         """The one line that says why."""
@@ -362,6 +428,16 @@ class BadInput(JobTest):
     def test_averages_that_make_no_sense_are_refused(self):
         self.assertIn("epoch or end", self.refused("--average-every", "0"))
         self.assertIn("--average-every", self.refused("--average-every", "end", "--outer-optimizer", "sgd"))
+
+    def test_hosts_that_do_not_fit_are_refused_before_anything_runs(self):
+        for arguments, word in ((["--hosts", "a:2,b:2", "--workers", "3"], "has places for 4"),
+                                (["--hosts", "a:two"], "'a:two'"),
+                                (["--hosts", self.path("none.txt")], "no such file"),
+                                (["--hosts", "a", "--transport", "threads"], "one machine")):
+            output = self.train(*self.small("run"), "--algorithm", "allreduce", *arguments, code=2)
+            self.assertEqual(output.count("\n"), 1, output)
+            self.assertIn(word, output)
+            self.assertFalse(os.path.exists(self.path("run")))
 
     def test_local_with_many_workers_is_refused(self):
         output = self.train(*self.small("run"), "--workers", "2", code=2)

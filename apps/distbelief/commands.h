@@ -28,6 +28,7 @@ struct JobPlace {
 void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& place, int& exit_code);
 void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_code);
 void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code);
+void add_invited_worker_command(CLI::App& app, int& exit_code);
 void add_status_command(CLI::App& app, const Terminal& terminal);
 void add_eval_command(CLI::App& app, const Terminal& terminal);
 void add_predict_command(CLI::App& app);

@@ -12,6 +12,8 @@
 #include "cluster/coordinator.h"
 #include "commands.h"
 #include "signals.h"
+#include "train/job_hosts.h"
+#include "train/job_tls.h"
 #include "train/job_worker.h"
 #include "train/process_log.h"
 
@@ -19,13 +21,19 @@ namespace distbelief {
 
 void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_code) {
   CLI::App* command = app.add_subcommand("coordinator", "The process that knows who is in a job")->group("");
-  const auto folder = std::make_shared<std::string>();  // shared with the callback, which outlives this function
+  const auto folder = std::make_shared<std::string>();       // shared with the callback, which outlives this function
+  const auto several_hosts = std::make_shared<bool>(false);  // likewise
   command->add_option("RUN", *folder, "the run's folder")->required();
-  command->callback([folder, place, &exit_code] {
+  command->add_flag("--several-hosts", *several_hosts, "a foreign launcher started processes on other machines");
+  command->callback([folder, several_hosts, place, &exit_code] {
     catch_stop_signals();
     const RunConfig config = config_of_run(*folder);
     CoordinatorOptions options;
     options.run_folder = *folder;
+    const CoordinatorPlace where = coordinator_place(config, *several_hosts);
+    options.listen = where.listen;
+    options.advertised_hosts = where.hosts;
+    options.tls = tls_of(config);
     options.rules.version = DISTBELIEF_VERSION;
     options.rules.configuration = configuration_digest(config);
     options.rules.workers = static_cast<int>(config.workers);

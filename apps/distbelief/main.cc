@@ -58,6 +58,7 @@ void add_commands(CLI::App& app, const Terminal& terminal, const JobPlace& place
   add_train_command(app, terminal, place, exit_code);
   add_coordinator_command(app, place, exit_code);
   add_worker_command(app, place, exit_code);
+  add_invited_worker_command(app, exit_code);
   add_status_command(app, terminal);
   add_eval_command(app, terminal);
   add_predict_command(app);

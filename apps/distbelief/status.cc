@@ -7,6 +7,8 @@
 #include "cluster/member.h"
 #include "commands.h"
 #include "signals.h"
+#include "train/job_tls.h"
+#include "train/trainer.h"
 
 namespace distbelief {
 namespace {
@@ -16,11 +18,12 @@ constexpr std::chrono::seconds kPatience{5};
 struct StatusArguments {
   std::string job;
   std::string token;
+  RunConfig config;  ///< of the run; for an address only what concerns TLS
   bool watch = false;
 };
 
 /// RUN, or HOST:PORT with a token.
-std::unique_ptr<Member> observe(const StatusArguments& arguments) {
+std::unique_ptr<Member> observe(StatusArguments& arguments) {
   JoinRequest request;
   request.version = DISTBELIEF_VERSION;
   request.role = Role::observer;
@@ -29,6 +32,12 @@ std::unique_ptr<Member> observe(const StatusArguments& arguments) {
     const JobFile job = read_job_file(arguments.job);
     address = job.address;
     request.token = job.token;
+    const RunConfig run = config_of_run(arguments.job);
+    for (std::string RunConfig::*file : {&RunConfig::tls_cert, &RunConfig::tls_key, &RunConfig::tls_ca}) {
+      if ((arguments.config.*file).empty()) {
+        arguments.config.*file = run.*file;
+      }
+    }
   } else {
     if (arguments.job.find(':') == std::string::npos) {
       throw InputError(fmt::format("{}: expected the folder of a run, or HOST:PORT", arguments.job));
@@ -39,6 +48,8 @@ std::unique_ptr<Member> observe(const StatusArguments& arguments) {
     address = Address::parse("tcp:" + arguments.job);
     request.token = arguments.token;
   }
+  settle_tls(arguments.config);
+  request.tls = tls_of(arguments.config);
   Member::Joined joined = Member::join(address, std::move(request), Clock::now() + kPatience);
   if (joined.member == nullptr) {
     throw Error(fmt::format("{}: cannot reach the coordinator: {}", arguments.job, joined.reason));
@@ -65,6 +76,11 @@ void add_status_command(CLI::App& app, const Terminal& terminal) {
             }
           },
           "with HOST:PORT: a file that holds the job's token")
+      ->type_name("FILE");
+  command->add_option("--tls-cert", arguments->config.tls_cert, "of a job with TLS: a certificate of its authority")
+      ->type_name("FILE");
+  command->add_option("--tls-key", arguments->config.tls_key, "the certificate's private key")->type_name("FILE");
+  command->add_option("--tls-ca", arguments->config.tls_ca, "the job's authority; RUN knows all three")
       ->type_name("FILE");
   command->add_flag("--watch", arguments->watch, "show it again every second until the job ends");
   command->callback([arguments, &terminal] {

@@ -1,13 +1,16 @@
 #include <unistd.h>
 
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "commands.h"
 #include "metrics/format.h"
 #include "signals.h"
+#include "train/job_hosts.h"
 #include "train/job_launch.h"
 #include "train/job_rank.h"
+#include "train/job_tls.h"
 #include "train/thread_team.h"
 #include "train/trainer.h"
 #include "transport/mpi/mpi_world.h"
@@ -90,6 +93,7 @@ struct TrainArguments {
 
 RunConfig resolve(const TrainArguments& arguments) {
   RunConfig config = arguments.resume.empty() ? RunConfig{} : config_of_run(arguments.resume);
+  const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
   if (!arguments.config_file.empty()) {
     apply_config_file(config, arguments.config_file);
   }
@@ -103,17 +107,33 @@ RunConfig resolve(const TrainArguments& arguments) {
   for (const auto& [key, value] : arguments.given) {
     set_option(config, key, value, "--" + key + " " + value);
   }
+  settle_hosts(config, workers);
+  settle_tls(config);
   return config;
 }
 
 std::string mpirun_of_this_build() { return mpi_of_this_build() == "MPICH" ? "mpiexec.hydra" : "mpirun.openmpi"; }
+
+/// What people should know before they rely on MPI for more than it gives.
+void warn_of_mpi(const RunConfig& config, RunObserver& show) {
+  if (!config.hosts.empty()) {
+    show.note(
+        "note    over a network MPI mostly ends all workers when one dies, without a last checkpoint; "
+        "--transport socket changes that");
+  }
+  if (!config.tls_cert.empty()) {
+    show.note("note    TLS is for the control connections only: MPI does not encrypt; --transport socket does");
+  }
+}
 
 /// What `auto` means here.
 std::string transport_of(const RunConfig& config) {
   if (config.transport != "auto") {
     return config.transport;
   }
-  return mpi_of_this_build().empty() ? "socket" : "mpi";
+  // Over a network MPI takes the survivors along when a worker dies, and it does not encrypt.
+  const bool sockets = mpi_of_this_build().empty() || !config.hosts.empty() || !config.tls_cert.empty();
+  return sockets ? "socket" : "mpi";
 }
 
 }  // namespace
@@ -140,7 +160,8 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       "  distbelief train --model mlp --epochs 10 --lr 0.1 --schedule cosine\n"
       "  distbelief train --model resnet18 --data photos/ --image-size 96 --flip --validation 0.1\n"
       "  distbelief train --model net.yaml --data table.csv --optimizer adam --lr 0.001\n"
-      "  distbelief train runs/a/run.yaml --set seed=2 --out runs/b");
+      "  distbelief train runs/a/run.yaml --set seed=2 --out runs/b\n"
+      "  distbelief train --hosts alpha:4,beta:4 --algorithm allreduce --out runs/team");
   command->callback([arguments, &terminal, place, &exit_code] {
     ShowRun show(terminal);
     RunConfig config = resolve(*arguments);
@@ -173,6 +194,9 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       }
       catch_stop_signals();
       const std::string transport = transport_of(config);
+      if (transport == "mpi") {
+        warn_of_mpi(config, show);
+      }
       if (transport == "threads") {
         exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
         return;

@@ -36,8 +36,13 @@ struct SpawnPlan {
   SpawnPlan(const SpawnPlan&) = delete;
   SpawnPlan& operator=(const SpawnPlan&) = delete;
 
-  void send_output_to(const std::filesystem::path& log) {
-    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  /// `input`: a descriptor to read from, or -1.
+  void connect(int input, const std::filesystem::path& log) {
+    if (input >= 0) {
+      ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+    } else {
+      ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    }
     ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
@@ -56,6 +61,27 @@ struct SpawnPlan {
   }
 };
 
+struct InputPipe {
+  FileDescriptor theirs;
+  FileDescriptor ours;
+};
+
+/// A pipe that holds the text already.
+InputPipe make_input(const ProcessSpec& spec) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw Error(fmt::format("{}: no pipe for its input: {}", spec.name, std::strerror(errno)));
+  }
+  InputPipe made = {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  ::fcntl(ends[1], F_SETPIPE_SZ, ProcessSpec::kMostInput);
+  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  const ssize_t written = ::write(ends[1], spec.input->data(), spec.input->size());
+  if (written != static_cast<ssize_t>(spec.input->size())) {
+    throw Error(fmt::format("{}: its input of {} bytes does not fit into a pipe", spec.name, spec.input->size()));
+  }
+  return made;
+}
+
 std::vector<char*> pointers(const std::vector<std::string>& words) {
   std::vector<char*> result;
   for (const std::string& word : words) {
@@ -70,7 +96,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 ChildProcess::ChildProcess(const ProcessSpec& spec) {
   check(!spec.argv.empty(), "a process without a program");
   SpawnPlan plan;
-  plan.send_output_to(spec.log.empty() ? std::filesystem::path("/dev/null") : spec.log);
+  InputPipe input = spec.input ? make_input(spec) : InputPipe{};
+  plan.connect(input.theirs.get(), spec.log.empty() ? std::filesystem::path("/dev/null") : spec.log);
   plan.begin_afresh();
   const auto argv = pointers(spec.argv);
   const auto environment = pointers(spec.environment);
@@ -80,6 +107,7 @@ ChildProcess::ChildProcess(const ProcessSpec& spec) {
     throw Error(fmt::format("{}: cannot start {} with its output in {}: {}", spec.name, spec.argv[0], spec.log.string(),
                             std::strerror(error)));
   }
+  input_ = std::move(input.ours);
   // No race: until it is reaped here, the number is its own. (Debian 12's <sys/pidfd.h> is not for C++.)
   pidfd_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (!pidfd_) {

@@ -20,10 +20,14 @@ struct ProcessSpec {
   std::vector<std::string> argv = {};         ///< argv[0] is looked for in PATH when it has no slash
   std::vector<std::string> environment = {};  ///< all of it, "KEY=VALUE"
   std::filesystem::path log = {};             ///< its standard output and error are appended here
+  /// What it reads on its standard input, which then stays open and silent until this process ends or lets go of it: a
+  /// program that watches its input ends with us, wherever it runs. At most kMostInput bytes. Without: /dev/null.
+  std::optional<std::string> input = {};
+  static constexpr std::size_t kMostInput = std::size_t{64} << 10;  // what a pipe holds
 };
 
 /// A process that this one started, in a process group of its own, so that a terminal's Ctrl-C is for us alone. Started
-/// with posix_spawn, never fork: threads may run. It inherits nothing but its log. One thread.
+/// with posix_spawn, never fork: threads may run. It inherits nothing but its log and its input. One thread.
 class ChildProcess {
  public:
   /// Throws Error that names the process and the system's reason.
@@ -47,6 +51,7 @@ class ChildProcess {
  private:
   pid_t pid_ = -1;
   FileDescriptor pidfd_;
+  FileDescriptor input_;  // our end of ProcessSpec::input
   std::optional<ProcessEnd> end_;
 };
 

@@ -50,6 +50,19 @@ TEST(ChildProcess, HasTheEnvironmentItWasGivenAndNoOther) {
   EXPECT_EQ(read_file(log), "A=1\nB=two\n");
 }
 
+TEST(ChildProcess, ReadsItsInputAndSeesItsEndOnlyWithUs) {
+  const ClusterTestFolder folder;
+  const auto log = folder.path() / "log";
+  ProcessSpec spec = shell("a", "read line; echo \"$line\"; cat; echo end", log);
+  spec.input = "a secret\n";
+  auto child = std::make_unique<ChildProcess>(spec);
+  while (read_file(log) != "a secret\n") {
+    ASSERT_FALSE(child->wait(Clock::now() + std::chrono::milliseconds(5)));
+  }
+  child.reset();  // kills
+  EXPECT_EQ(read_file(log), "a secret\n");
+}
+
 TEST(ChildProcess, InheritsNoOpenFiles) {
   const ClusterTestFolder folder;
   const FileDescriptor leaked(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC

@@ -219,7 +219,11 @@ MemberInfo from_wire(const control::Member& member) {
 }
 
 View from_wire(const control::View& wire) {
-  View view{.term = wire.term(), .number = wire.number(), .reason = wire.reason(), .complete = wire.complete()};
+  View view{.term = wire.term(),
+            .number = wire.number(),
+            .reason = wire.reason(),
+            .peaceful = wire.peaceful(),
+            .complete = wire.complete()};
   for (const control::Member& member : wire.members()) {
     view.members.push_back(from_wire(member));
   }

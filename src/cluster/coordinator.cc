@@ -45,12 +45,22 @@ class Coordinator::Loop : public MessageServer::Handler {
         state_(rules_, begin_term(options_.run_folder), Clock::now()),
         server_(std::make_unique<MessageServer>(options_.listen, *this, server_options(options_))) {
     address_ = server_->address();
-    if (!options_.advertised_host.empty() && address_.kind == Address::Kind::tcp) {
-      address_.host = options_.advertised_host;
+    std::vector<Address> alternatives;
+    if (address_.kind == Address::Kind::tcp) {
+      for (const std::string& host : options_.advertised_hosts) {
+        alternatives.push_back(Address::tcp(host, address_.port));
+      }
     }
-    write_job_file(
-        options_.run_folder,
-        {.address = address_, .token = rules_.token, .pid = ::getpid(), .term = state_.term(), .started = utc_now()});
+    if (!alternatives.empty()) {
+      address_ = alternatives.front();
+      alternatives.erase(alternatives.begin());
+    }
+    write_job_file(options_.run_folder, {.address = address_,
+                                         .alternatives = std::move(alternatives),
+                                         .token = rules_.token,
+                                         .pid = ::getpid(),
+                                         .term = state_.term(),
+                                         .started = utc_now()});
     ready_server_ = server_.get();
   }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "cluster/job_rules.h"
@@ -18,7 +19,9 @@ namespace distbelief {
 struct CoordinatorOptions {
   JobRules rules = {};  ///< with an empty token one is made
   Address listen = Address::tcp("127.0.0.1", 0);
-  std::string advertised_host = {};  ///< of the address in job.json, when others do not reach it as it listens
+  /// Names of this machine for the addresses in job.json, the likeliest first, when others do not reach it as it
+  /// listens.
+  std::vector<std::string> advertised_hosts = {};
   std::optional<TlsOptions> tls = {};
   std::filesystem::path run_folder = {};
   std::chrono::milliseconds stranger_limit{5'000};  ///< a connection that has not joined by then is closed

@@ -33,11 +33,12 @@ void CoordinatorState::look_for_the_dead() {
     if (!record.living()) {
       continue;
     }
+    const auto reconnect_limit = record.was_silent ? rules_.cut_reconnect_limit : rules_.reconnect_limit;
     if (record.exit && now_ - record.exit_at >= rules_.reconnect_limit) {
       declare_dead_by_exit(record);
-    } else if (record.state == Record::State::reconnecting && now_ - record.disconnected_at >= rules_.reconnect_limit) {
-      declare_lost(record, fmt::format("closed its connection and did not come back within {} ms",
-                                       rules_.reconnect_limit.count()));
+    } else if (record.state == Record::State::reconnecting && now_ - record.disconnected_at >= reconnect_limit) {
+      declare_lost(record,
+                   fmt::format("closed its connection and did not come back within {} ms", reconnect_limit.count()));
     } else if (now_ - record.heard_at >= rules_.silence_limit) {
       declare_lost(record, fmt::format("was silent for {:.1f} s", seconds(now_ - record.heard_at)));
     }

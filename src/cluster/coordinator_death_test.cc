@@ -91,6 +91,16 @@ TEST_F(CoordinatorDeath, AClosedConnectionHasHalfASecondToComeBack) {
   EXPECT_EQ(job.last<control::Lost>(zero).reason(), "closed its connection and did not come back within 500 ms");
 }
 
+TEST_F(CoordinatorDeath, WhoWasSilentBeforeWasCutOffAndHasTwoSecondsToComeBack) {
+  job.beating.erase(one);
+  job.pass(Ms(1500));
+  job.close(one);  // the old connection's end may come through before the new connection
+  job.pass(Ms(1900));
+  EXPECT_THAT(job.take<control::Lost>(zero), IsEmpty());
+  job.pass(Ms(100));
+  EXPECT_EQ(job.last<control::Lost>(zero).reason(), "closed its connection and did not come back within 2000 ms");
+}
+
 TEST_F(CoordinatorDeath, WhoComesBackInTimeGoesOnAsIfNothingHadHappened) {
   job.close(one);
   job.close(zero);

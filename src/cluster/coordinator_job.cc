@@ -110,6 +110,10 @@ void CoordinatorState::issue_view() {
   view.set_number(++view_number_);
   view.set_reason(joined(std::exchange(view_reasons_, {})));
   view.set_complete(roster_.complete());
+  view.set_peaceful(std::none_of(roster_.records().begin(), roster_.records().end(), [](const auto& entry) {
+    const Record& record = entry.second;
+    return record.takes_part() && !record.living() && !(record.state == Record::State::left && record.succeeded);
+  }));
   for (const Record* member : roster_.members()) {
     *view.add_members() = to_wire(member->info);
   }

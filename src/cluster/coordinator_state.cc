@@ -84,6 +84,7 @@ void CoordinatorState::closed(ConnectionId connection, Clock::time_point now) {
   }
   roster_.disconnect(*record);
   record->state = Record::State::reconnecting;
+  record->was_silent = now_ - record->heard_at > 2 * rules_.heartbeat;
   record->disconnected_at = now_;
   if (record->exit) {
     declare_dead_by_exit(*record);

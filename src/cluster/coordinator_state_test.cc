@@ -24,6 +24,25 @@ control::LeaseDone lease_done(std::uint64_t lease) {
   return done;
 }
 
+TEST(CoordinatorState, AViewIsPeacefulWhenOnlyThoseAreMissingWhoWereDone) {
+  for (const bool succeeded : {true, false}) {
+    SimulatedJob job({.workers = 3});
+    const auto a = job.join();
+    const auto b = job.join();
+    const auto c = job.join();
+    job.beating = {a, b, c};
+    EXPECT_TRUE(job.last<control::View>(a).peaceful());
+    job.leave(b, succeeded);
+    job.beating.erase(b);
+    job.pass(std::chrono::milliseconds(500));
+    EXPECT_EQ(job.last<control::View>(a).peaceful(), succeeded);
+    job.close(c);
+    job.beating.erase(c);
+    job.pass(std::chrono::milliseconds(700));
+    EXPECT_FALSE(job.last<control::View>(a).peaceful());
+  }
+}
+
 TEST(CoordinatorState, EndsWellWhenTheLastWorkerLeft) {
   SimulatedJob job({.workers = 2, .servers = 1});
   const auto zero = job.join();

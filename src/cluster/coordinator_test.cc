@@ -48,10 +48,12 @@ TEST(Coordinator, TellsAnotherAddressThanItListensOn) {
   const ClusterTestFolder folder;
   CoordinatorOptions options;
   options.listen = Address::tcp("0.0.0.0", 0);
-  options.advertised_host = "127.0.0.1";
+  options.advertised_hosts = {"127.0.0.1", "127.0.0.2"};
   options.run_folder = folder.path();
   const Coordinator coordinator(options);
-  EXPECT_EQ(read_job_file(folder.path()).address.host, "127.0.0.1");
+  const JobFile file = read_job_file(folder.path());
+  EXPECT_EQ(file.address.host, "127.0.0.1");
+  EXPECT_EQ(file.alternatives, std::vector{Address::tcp("127.0.0.2", file.address.port)});
 }
 
 TEST(Coordinator, BeginsANewTermEachTime) {

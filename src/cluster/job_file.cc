@@ -35,8 +35,19 @@ std::filesystem::path term_path(const std::filesystem::path& run_folder) { retur
 
 std::filesystem::path job_file_path(const std::filesystem::path& run_folder) { return run_folder / "job.json"; }
 
+std::vector<Address> JobFile::addresses() const {
+  std::vector<Address> all = {address};
+  all.insert(all.end(), alternatives.begin(), alternatives.end());
+  return all;
+}
+
 void write_job_file(const std::filesystem::path& run_folder, const JobFile& job) {
+  Json alternatives = Json::array();
+  for (const Address& address : job.alternatives) {
+    alternatives.push_back(address.text());
+  }
   const Json json = {{"address", job.address.text()},
+                     {"alternatives", alternatives},
                      {"token", job.token},
                      {"pid", job.pid},
                      {"term", job.term},
@@ -50,11 +61,15 @@ JobFile read_job_file(const std::filesystem::path& run_folder) {
     throw FileError(fmt::format("{}: not there: no job runs in this folder", path.string()));
   }
   return read_json(path, [](const Json& json) {
-    return JobFile{.address = Address::parse(json.at("address").get<std::string>()),
+    JobFile job = {.address = Address::parse(json.at("address").get<std::string>()),
                    .token = json.at("token").get<std::string>(),
                    .pid = json.at("pid").get<int>(),
                    .term = json.at("term").get<std::uint64_t>(),
                    .started = json.at("started").get<std::string>()};
+    for (const Json& address : json.value("alternatives", Json::array())) {
+      job.alternatives.push_back(Address::parse(address.get<std::string>()));
+    }
+    return job;
   });
 }
 

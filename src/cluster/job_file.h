@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "transport/address.h"
 
@@ -11,11 +12,14 @@ namespace distbelief {
 /// What a run folder says about the job that runs in it: how to reach the coordinator and what to prove with.
 struct JobFile {
   Address address = {};
+  std::vector<Address> alternatives = {};  ///< the same coordinator, for machines that do not reach it at `address`
   std::string token = {};
   int pid = 0;  ///< of the coordinator
   std::uint64_t term = 0;
   std::string started = {};  ///< "2026-01-31T12:00:00Z"
 
+  /// `address`, then the alternatives.
+  std::vector<Address> addresses() const;
   friend bool operator==(const JobFile&, const JobFile&) = default;
 };
 

@@ -26,12 +26,14 @@ std::string complaint(const std::filesystem::path& folder) {
 TEST(JobFile, ReadsBackWhatWasWritten) {
   const ClusterTestFolder folder;
   const JobFile job{.address = Address::tcp("127.0.0.1", 4711),
+                    .alternatives = {Address::tcp("10.0.0.7", 4711), Address::tcp("fe80::7", 4711)},
                     .token = make_token(),
                     .pid = 99,
                     .term = 3,
                     .started = "2026-01-31T12:00:00Z"};
   write_job_file(folder.path(), job);
   EXPECT_EQ(read_job_file(folder.path()), job);
+  EXPECT_EQ(job.addresses().size(), 3U);
 }
 
 TEST(JobFile, IsForItsOwnerOnly) {

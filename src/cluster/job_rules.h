@@ -20,6 +20,7 @@ struct JobRules {
   std::chrono::milliseconds heartbeat{500};              ///< how often members speak
   std::chrono::milliseconds silence_limit{5'000};        ///< without a word: dead
   std::chrono::milliseconds reconnect_limit{500};        ///< a closed connection, and not seen to exit
+  std::chrono::milliseconds cut_reconnect_limit{2'000};  ///< the same after a silence: its link was cut, and is back
   std::chrono::milliseconds stall_limit{60'000};         ///< see stall.h; 0: never told
   std::chrono::milliseconds stop_limit{60'000};          ///< between the order to stop and the end
   std::chrono::milliseconds launcher_stop_limit{4'000};  ///< the same, when there is no launcher any more

@@ -61,6 +61,9 @@ class Launcher {
   /// Returns its launch number, from 1 on. Throws Error when it cannot be started.
   std::uint64_t start(const ProcessSpec& spec, int restarts = 0, WhenLost when_lost = WhenLost::stop_all);
 
+  /// What start() will return next.
+  std::uint64_t next_launch() const { return next_launch_; }
+
   /// SIGTERM to all, SIGKILL to those that are left later, in run_until(). Nothing is started again. Thread-safe, and
   /// may be called by a signal handler.
   void stop();

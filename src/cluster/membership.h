@@ -37,6 +37,7 @@ struct View {
   std::uint64_t number = 0;
   std::vector<MemberInfo> members = {};  ///< in order of rank
   std::string reason = {};               ///< why it is not the view before
+  bool peaceful = false;                 ///< nobody is missing but who was done and left
   bool complete = false;                 ///< no fewer workers and servers than the job was started with
 
   /// Nothing when that rank is not (or no longer) there.

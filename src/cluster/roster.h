@@ -26,6 +26,7 @@ struct Record {
   std::uint64_t received = 0;  ///< numbered messages that came from it
   Clock::time_point heard_at = {};
   Clock::time_point disconnected_at = {};
+  bool was_silent = false;  ///< before it was disconnected, for longer than two heartbeats
   control::Progress progress = {};
   Clock::time_point moved_at = {};             ///< when its step last changed
   bool stall_told = false;                     ///< since then

@@ -13,16 +13,22 @@
 #include "cluster/launcher.h"
 #include "cluster/member.h"
 #include "metrics/machine.h"
-#include "train/job_worker.h"
+#include "train/job_hosts.h"
+#include "train/job_invitation.h"
+#include "train/job_tls.h"
 #include "train/process_log.h"
 #include "train/run_relay.h"
+#include "transport/mpi/mpi_world.h"
 
 namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
-constexpr std::chrono::milliseconds kEndPatience{10'000};
+/// For what the coordinator still has to say when all processes have ended.
+constexpr std::chrono::milliseconds kHearPatience{10'000};
+/// Between the end of the job and that of its processes. Longer than an rsh whose host is cut off deserves.
+constexpr std::chrono::seconds kEndPatience{3};
 
 /// What the member's thread hears, for the launcher's thread to act on.
 class Inbox {
@@ -85,6 +91,10 @@ class Job {
       }
       all_ended = launcher_.run_until(Clock::now() + kTurn);
       handle_events();
+      if (stop_at_ && Clock::now() > *stop_at_) {
+        launcher_.stop();
+        stop_at_.reset();
+      }
     }
     hear_the_rest();
     const Launcher::Result& ends = launcher_.result();
@@ -100,7 +110,9 @@ class Job {
     return {.name = name, .argv = std::move(argv), .environment = environment(), .log = log_of(name)};
   }
 
+  /// Of "worker 1", and of "worker 1 on alpha".
   std::filesystem::path log_of(std::string name) const {
+    name = name.substr(0, name.find(" on "));
     std::ranges::replace(name, ' ', '-');
     return logs_ / (name + ".log");
   }
@@ -131,22 +143,51 @@ class Job {
   }
 
   void join() {
-    const JobFile job = read_job_file(options_.folder);
+    job_ = read_job_file(options_.folder);
     JoinRequest request;
     request.version = options_.version;
-    request.token = job.token;
+    request.token = job_.token;
     request.host = this_machine().host;
+    request.tls = tls_of(config_);
     request.pid = ::getpid();
     request.role = Role::launcher;
     request.on_event = [this](const MemberEvent& event) { inbox_.put(event); };
-    Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kBeginPatience);
+    Member::Joined joined = Member::join(job_.address, std::move(request), Clock::now() + kBeginPatience);
     if (joined.member == nullptr) {
       throw Error("cannot reach the job's coordinator: " + joined.reason);
     }
     member_ = std::move(joined.member);
   }
 
+  /// Over sockets on the hosts of --hosts: each is told on its standard input what it must know.
+  void start_workers_on_hosts() {
+    JobInvitation invitation = {.folder = std::filesystem::absolute(options_.folder),
+                                .working_folder = std::filesystem::current_path(),
+                                .addresses = job_.addresses(),
+                                .token = job_.token,
+                                .config = config_text(config_of_run(options_.folder)),
+                                .resumes = options_.resumes || restarts_ > 0,
+                                .restarts = restarts_};
+    int rank = 0;
+    for (const JobHost& host : parse_hosts(config_.hosts)) {
+      const std::vector<std::string> argv =
+          command_on(host, config_, {"env", "OMP_WAIT_POLICY=passive", options_.program, "invited-worker"});
+      for (int slot = 0; slot < host.slots; ++slot, ++rank) {
+        ProcessSpec spec = process(fmt::format("worker {} on {}", rank, host.name), argv);
+        invitation.host = host.name;
+        invitation.rank = rank;
+        invitation.launch = launcher_.next_launch();
+        spec.input = invitation.text();
+        launcher_.start(spec, 0, Launcher::WhenLost::others_go_on);
+      }
+    }
+  }
+
   void start_workers() {
+    if (options_.transport == "socket" && !config_.hosts.empty()) {
+      start_workers_on_hosts();
+      return;
+    }
     std::vector<std::string> worker = {options_.program, "worker", options_.folder, "--transport", options_.transport};
     if (options_.resumes || restarts_ > 0) {
       worker.emplace_back("--resumes");
@@ -155,8 +196,15 @@ class Job {
       worker.insert(worker.end(), {"--restarts", std::to_string(restarts_)});
     }
     if (options_.transport == "mpi") {
-      std::vector<std::string> argv = {
-          options_.mpirun, "--oversubscribe", "--bind-to", "none", "-n", std::to_string(config_.workers)};
+      std::vector<std::string> argv = {options_.mpirun};
+      if (mpi_of_this_build() == "MPICH") {
+        argv.insert(argv.end(), {"-bind-to", "none", "-disable-auto-cleanup"});
+      } else {
+        argv.insert(argv.end(), {"--oversubscribe", "--bind-to", "none"});
+      }
+      argv.insert(argv.end(), {"-n", std::to_string(config_.workers)});
+      const auto hosts = mpi_host_options(mpi_of_this_build(), config_, environment());
+      argv.insert(argv.end(), hosts.begin(), hosts.end());
       argv.insert(argv.end(), worker.begin(), worker.end());
       launcher_.start(process("workers", std::move(argv)));
       return;
@@ -173,7 +221,7 @@ class Job {
     const std::vector<Launcher::Ended>& ended = launcher_.result().ended;
     const bool coordinator_spoke = std::ranges::any_of(
         ended, [](const Launcher::Ended& process) { return process.name == "coordinator" && process.end.signal == 0; });
-    const Clock::time_point deadline = Clock::now() + (coordinator_spoke ? kEndPatience : kTurn);
+    const Clock::time_point deadline = Clock::now() + (coordinator_spoke ? kHearPatience : kTurn);
     do {
       inbox_.wait(deadline);
       handle_events();
@@ -194,6 +242,7 @@ class Job {
         if (!ended->succeeded && problem_.empty()) {
           problem_ = ended->reason;
         }
+        stop_at_ = Clock::now() + kEndPatience;
       } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
         over_ = true;
         problem_ = "the coordinator is lost: " + gone->reason;
@@ -228,13 +277,15 @@ class Job {
   const int restarts_;
   RunObserver& observer_;
   const std::filesystem::path logs_;
+  JobFile job_;
   Inbox inbox_;
   std::unique_ptr<Member> member_;
   Launcher launcher_;
   std::optional<RunSummary> summary_;
   std::string problem_;
-  std::string death_;  // the first
-  bool over_ = false;  // no events will come
+  std::string death_;                         // the first
+  bool over_ = false;                         // no events will come
+  std::optional<Clock::time_point> stop_at_;  // the job has ended; who has not by then is stopped or cut off
 };
 
 }  // namespace

@@ -6,19 +6,30 @@
 #include "base/error.h"
 #include "cluster/child_process.h"
 #include "cluster/job_file.h"
+#include "train/job_invitation.h"
 #include "transport/mpi/mpi_fabric.h"
+#include "transport/socket/local_address.h"
 
 namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
-constexpr std::uint32_t kMeetingEpoch = 0x1ff;  ///< of the group that only hears where the job is
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+constexpr std::chrono::seconds kAnswerPatience{2};
+
+std::vector<std::string> coordinator_command(const RankOptions& options, const std::filesystem::path& folder) {
+  std::vector<std::string> argv = {options.program, "coordinator", folder};
+  if (options.launcher.several_hosts) {
+    argv.emplace_back("--several-hosts");
+  }
+  return argv;
+}
 
 /// The coordinator of the first rank. Ends by itself when all workers are done or dead; killed when we give up before.
 struct CoordinatorProcess {
   CoordinatorProcess(const RankOptions& options, const std::filesystem::path& folder)
       : process({.name = "coordinator",
-                 .argv = {options.program, "coordinator", folder},
+                 .argv = coordinator_command(options, folder),
                  .environment = options.environment,
                  .log = folder / "logs" / "coordinator.log"}) {
     const Clock::time_point deadline = Clock::now() + kPatience;
@@ -32,18 +43,106 @@ struct CoordinatorProcess {
   ChildProcess process;
 };
 
-/// What the first rank tells the others; empty when it failed.
-struct Told {
-  std::string folder, address, token, config;
+/// What only the first rank does: it makes the run's folder, or opens one, and starts the coordinator beside it.
+struct JobBeginning {
+  JobBeginning(const RankOptions& options, const RunConfig& config, RunObserver& observer) : folder(options.resume) {
+    if (options.resume.empty()) {
+      folder = prepare_run(config);
+    } else {
+      change_run(folder, config);
+    }
+    remove_stale_job_file(folder);
+    std::filesystem::create_directories(folder / "logs");
+    coordinator.emplace(options, folder);
+    if (!options.launcher.survivors_live) {
+      const bool certain = options.launcher.kind != MpiLauncher::Kind::slurm;
+      observer.note(
+          fmt::format("note    when a worker dies this launcher {} the others too, without a last checkpoint; {} {}",
+                      certain ? "ends" : "may end", options.launcher.remedy, certain ? "changes that" : "forbids it"));
+    } else if (options.launcher.kind == MpiLauncher::Kind::open_mpi) {
+      observer.note(
+          "note    with --enable-recovery mpirun itself ends with code 0 whatever happens; "
+          "summary.json says how the run ended");
+    }
+    if (config.restarts > 0) {
+      observer.note("note    --restarts is for jobs that this program starts itself");
+    }
+  }
+
+  std::filesystem::path folder;
+  std::optional<CoordinatorProcess> coordinator;
 };
 
-Outcome tell_all(Fabric& fabric, Told& told) {
-  Group group(fabric, all_ranks(fabric), kMeetingEpoch);
-  const Team team = {.group = &group, .patience = kPatience};
-  for (std::string* text : {&told.folder, &told.address, &told.token, &told.config}) {
-    if (Outcome outcome = team.share(*text); !outcome.ok()) {
-      return outcome;
+/// Over sockets ranks cannot hear from each other where the job is: they meet in the folder, which all must see.
+std::filesystem::path meeting_folder(const RankOptions& options, const RunConfig& config) {
+  const std::filesystem::path folder = options.resume.empty() ? config.out : options.resume;
+  if (folder.empty()) {
+    throw InputError("--transport socket under a launcher of many processes needs --out DIR, a folder that all see");
+  }
+  return folder;
+}
+
+/// Waits until a coordinator answers at the address that the folder's job.json has; one of an earlier job does not.
+JobAccess wait_for_job(const std::filesystem::path& folder) {
+  const Clock::time_point deadline = Clock::now() + kPatience;
+  std::string reason = "there is no job.json";
+  while (Clock::now() < deadline) {
+    try {
+      const JobFile job = read_job_file(folder);
+      const FoundListener found = find_listener(job.addresses(), Clock::now() + kAnswerPatience);
+      if (found.address) {
+        return {.address = *found.address, .token = job.token, .config = config_of_run(folder)};
+      }
+      reason = found.reason;
+    } catch (const FileError& error) {
+      reason = error.what();
+    } catch (const InputError& error) {
+      reason = error.what();
     }
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  throw Error(fmt::format("{}: the first rank started no job here: {}", folder.string(), reason));
+}
+
+WorkerOptions worker_options(const RankOptions& options, const std::filesystem::path& folder) {
+  WorkerOptions worker;
+  worker.folder = folder;
+  worker.resumes = !options.resume.empty();
+  worker.version = options.version;
+  return worker;
+}
+
+WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& config, RunObserver& observer,
+                                const std::function<bool()>& stop_requested) {
+  const bool first = options.launcher.rank == 0;
+  std::filesystem::path folder;
+  try {
+    folder = meeting_folder(options, config);
+  } catch (const InputError&) {
+    if (first) {
+      throw;
+    }
+    return {.exit_code = 2};
+  }
+  std::optional<JobBeginning> begun;
+  if (first) {
+    begun.emplace(options, config, observer);
+  }
+  const JobAccess job = wait_for_job(folder);
+  WorkerOptions worker = worker_options(options, folder);
+  worker.rank = options.launcher.rank;
+  WorkerResult result = work_in_job(job, worker, {}, &observer, stop_requested);
+  if (begun) {
+    (void)begun->coordinator->process.wait(Clock::now() + kPatience);
+  }
+  return result;
+}
+
+/// Empty, or why the ranks that this launcher started cannot meet over MPI. Open MPI would end the process over it.
+std::string why_no_mpi(const MpiLauncher& launcher) {
+  if (launcher.kind == MpiLauncher::Kind::slurm && mpi_of_this_build() == "Open MPI" && !launcher.speaks_pmix) {
+    return "Open MPI's ranks cannot meet under this srun: add --mpi=pmix to it, or train over sockets with "
+           "--transport socket --out DIR";
   }
   return {};
 }
@@ -54,42 +153,46 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
                            const std::function<bool()>& stop_requested) {
   const bool first = options.launcher.rank == 0;
   config.workers = options.launcher.size;
-  std::optional<CoordinatorProcess> coordinator;
+  config.hosts.clear();  // the launcher has chosen them
+  if (config.transport == "socket") {
+    return train_over_sockets(options, config, observer, stop_requested);
+  }
+  if (const std::string reason = why_no_mpi(options.launcher); !reason.empty()) {
+    if (first) {
+      throw InputError(reason);
+    }
+    return {.exit_code = 2};
+  }
+  std::optional<JobBeginning> begun;
   std::exception_ptr failure;
-  Told told;
+  std::string told;  // an invitation; empty when the first rank failed
   if (first) {
     try {
-      std::filesystem::path folder = options.resume;
-      if (options.resume.empty()) {
-        folder = prepare_run(config);
-      } else {
-        change_run(folder, config);
-      }
-      remove_stale_job_file(folder);
-      std::filesystem::create_directories(folder / "logs");
-      coordinator.emplace(options, folder);
-      const JobFile job = read_job_file(folder);
-      told = {std::filesystem::absolute(folder).string(), job.address.text(), job.token,
-              config_text(config_of_run(folder))};
-      if (!options.launcher.survivors_live) {
-        observer.note("note    when a worker dies this launcher ends the others too, without a last checkpoint; " +
-                      options.launcher.remedy + " changes that");
-      } else if (options.launcher.kind == MpiLauncher::Kind::open_mpi) {
-        observer.note(
-            "note    with --enable-recovery mpirun itself ends with code 0 whatever happens; "
-            "summary.json says how the run ended");
-      }
-      if (config.restarts > 0) {
-        observer.note("note    --restarts is for jobs that this program starts itself");
-      }
+      begun.emplace(options, config, observer);
+      const JobFile job = read_job_file(begun->folder);
+      JobInvitation invitation;
+      invitation.folder = std::filesystem::absolute(begun->folder);
+      invitation.addresses = job.addresses();
+      invitation.token = job.token;
+      invitation.config = config_text(config_of_run(begun->folder));
+      told = invitation.text();
     } catch (...) {
       failure = std::current_exception();  // the others wait in MPI_Init: they have to be told
     }
   }
   MpiWorld world(Clock::now() + kPatience);
+  if (!failure && world.size() != options.launcher.size) {
+    if (!first) {
+      return {.exit_code = 2};
+    }
+    throw InputError(
+        fmt::format("{} processes were started, but {} sees {}: start them with its own mpirun, or train over sockets "
+                    "with --transport socket --out DIR",
+                    options.launcher.size, world.library(), world.size()));
+  }
   auto fabric = std::make_unique<MpiFabric>(world);
-  const Outcome outcome = tell_all(*fabric, told);
-  if (failure || !outcome.ok() || told.folder.empty()) {
+  const Outcome outcome = share_text(*fabric, told, kPatience);
+  if (failure || !outcome.ok() || told.empty()) {
     fabric.reset();
     const bool finished = world.finish(Clock::now() + kPatience);
     if (failure) {
@@ -97,15 +200,12 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
     }
     return {.exit_code = 2, .leave_at_once = !finished};
   }
-  JobAccess job = {.address = Address::parse(told.address), .token = told.token, .config = {}};
-  apply_config_text(job.config, told.config, "the first rank's run.yaml");
-  WorkerOptions worker;
-  worker.folder = told.folder;
-  worker.resumes = !options.resume.empty();
-  worker.version = options.version;
-  WorkerResult result = work_in_job(job, worker, {&world, std::move(fabric)}, &observer, stop_requested);
-  if (coordinator) {
-    (void)coordinator->process.wait(Clock::now() + kPatience);
+  const JobInvitation invitation = JobInvitation::parse(told);
+  const JobAccess job = access_of(invitation, "the first rank's run.yaml");
+  WorkerResult result = work_in_job(job, worker_options(options, invitation.folder), {&world, std::move(fabric)},
+                                    &observer, stop_requested);
+  if (begun) {
+    (void)begun->coordinator->process.wait(Clock::now() + kPatience);
   }
   return result;
 }

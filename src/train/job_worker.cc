@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 
 #include "base/error.h"
@@ -12,9 +13,12 @@
 #include "cluster/member.h"
 #include "metrics/machine.h"
 #include "train/core_share.h"
+#include "train/job_hosts.h"
+#include "train/job_tls.h"
 #include "train/process_log.h"
 #include "train/run_relay.h"
 #include "transport/mpi/mpi_fabric.h"
+#include "transport/socket/local_address.h"
 #include "transport/socket/socket_fabric.h"
 
 namespace distbelief {
@@ -35,8 +39,8 @@ class ControlEvents {
       lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
       tell_fabric();
       changed_.notify_all();
-    } else if (const auto* view = std::get_if<View>(&event); view != nullptr && view->number > 1) {
-      // Who failed and left is not there any more either. (Who left because all was done is still in the view.)
+    } else if (const auto* view = std::get_if<View>(&event); view != nullptr && !view->peaceful) {
+      // Who failed and left is not there any more either.
       const std::scoped_lock lock(mutex_);
       changed_view_ = view->reason;
       tell_fabric();
@@ -181,13 +185,14 @@ class WorkerObserver : public RunObserver {
   const bool leads_;
 };
 
-std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const std::string& token) {
+std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const JobAccess& job) {
   std::vector<Address> addresses;
   for (const MemberInfo& member : view.members) {
     addresses.push_back(Address::parse(member.data_address));
   }
   SocketFabricOptions options;
-  options.token = token;
+  options.token = job.token;
+  options.tls = tls_of(job.config);
   options.job = "distbelief";
   options.view = static_cast<std::uint32_t>(view.number);
   SocketFabricResult result = connect_socket_fabric(self, addresses, listener, options, Clock::now() + kJoinPatience);
@@ -229,6 +234,42 @@ int exit_code_of(const RunSummary& summary) {
   return summary.status == "diverged" ? 3 : summary.status == "lost" ? 4 : 0;
 }
 
+/// Rank 0 reads the folder, and tells the others, who may be on machines that do not see it.
+WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& stop_requested) {
+  MpiWorld world(Clock::now() + kJoinPatience);
+  options.log_is_output = !std::filesystem::exists(options.folder);
+  if (!options.log_is_output) {
+    ProcessLog(worker_log_path(options.folder, world.rank().value))
+        .take_output();  // what mpirun would mix with others'
+  }
+  auto fabric = std::make_unique<MpiFabric>(world);
+  JobInvitation invitation;
+  std::string text;
+  std::exception_ptr failure;
+  if (world.rank() == Rank{0}) {
+    try {
+      const JobFile job = read_job_file(options.folder);
+      invitation.addresses = job.addresses();
+      invitation.token = job.token;
+      invitation.config = config_text(config_of_run(options.folder));
+      text = invitation.text();
+    } catch (...) {
+      failure = std::current_exception();  // the others wait to be told
+    }
+  }
+  const Outcome outcome = share_text(*fabric, text, kJoinPatience);
+  if (failure || !outcome.ok() || text.empty()) {
+    world.leave_without_finalize();
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+    return {.exit_code = 2, .leave_at_once = true};
+  }
+  const JobAccess access = access_of(JobInvitation::parse(text), "the first rank's run.yaml");
+  options.host = host_of_rank(access.config, world.rank().value);
+  return work_in_job(access, options, {&world, std::move(fabric)}, nullptr, stop_requested);
+}
+
 }  // namespace
 
 std::string configuration_digest(const RunConfig& config) {
@@ -238,18 +279,38 @@ std::string configuration_digest(const RunConfig& config) {
 }
 
 WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()>& stop_requested) {
-  std::optional<MpiWorld> world;
   if (options.transport == "mpi") {
-    world.emplace(Clock::now() + kJoinPatience);
-    ProcessLog(worker_log_path(options.folder, world->rank().value))
-        .take_output();  // what mpirun would mix with others'
+    return run_mpi_worker(options, stop_requested);
   }
   const JobFile job = read_job_file(options.folder);
   const JobAccess access = {.address = job.address, .token = job.token, .config = config_of_run(options.folder)};
-  if (!world) {
-    return work_in_job(access, options, {}, nullptr, stop_requested);
+  return work_in_job(access, options, {}, nullptr, stop_requested);
+}
+
+WorkerResult run_invited_worker(const JobInvitation& invitation, const std::string& version,
+                                const std::function<bool()>& stop_requested) {
+  const WorkerOptions options = {.folder = invitation.folder,
+                                 .resumes = invitation.resumes,
+                                 .transport = "socket",
+                                 .launch = invitation.launch,
+                                 .rank = invitation.rank,
+                                 .restarts = invitation.restarts,
+                                 .version = version,
+                                 .host = invitation.host,
+                                 .log_is_output = true};
+  return work_in_job(access_of(invitation, "the launcher's run.yaml"), options, {}, nullptr, stop_requested);
+}
+
+JobAccess access_of(const JobInvitation& invitation, const std::string& source) {
+  JobAccess access;
+  access.token = invitation.token;
+  apply_config_text(access.config, invitation.config, source);
+  const FoundListener found = find_listener(invitation.addresses, Clock::now() + kJoinPatience);
+  if (!found.address) {
+    throw Error("cannot reach the job's coordinator: " + found.reason);
   }
-  return work_in_job(access, options, {&*world, std::make_unique<MpiFabric>(*world)}, nullptr, stop_requested);
+  access.address = *found.address;
+  return access;
 }
 
 WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
@@ -262,9 +323,10 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     request.rank = world->rank();
   } else {
     request.rank = Rank{options.rank};
+    // Where this machine reaches the coordinator from, the other workers reach it.
     listener.emplace(job.address.kind == Address::Kind::unix_path
                          ? Address::unix_path(fmt::format("{}.{}", job.address.path, ::getpid()))
-                         : Address::tcp(job.address.host, 0));
+                         : Address::tcp(local_host_towards(job.address), 0));
     request.data_address = listener->address().text();
   }
   WorkerActivity activity;
@@ -273,7 +335,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   request.version = options.version;
   request.token = job.token;
   request.configuration = configuration_digest(config);
-  request.host = this_machine().host;
+  request.host = options.host.empty() ? this_machine().host : options.host;
+  request.tls = tls_of(config);
   request.pid = ::getpid();
   request.role = Role::worker;
   request.launch = options.launch;
@@ -284,7 +347,9 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     throw Error("cannot join the job: " + joined.reason);
   }
   Member& member = *joined.member;
-  const ProcessLog& log = opened_log.emplace(worker_log_path(options.folder, member.self().rank.value));
+  const ProcessLog& log = options.log_is_output
+                              ? opened_log.emplace(FileDescriptor(::dup(STDOUT_FILENO)))
+                              : opened_log.emplace(worker_log_path(options.folder, member.self().rank.value));
   log.line(fmt::format("{} joined{}", describe(member.self()),
                        options.restarts > 0 ? fmt::format(", restart {}", options.restarts) : ""));
   events.set_log(&log);
@@ -297,8 +362,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   {
     const Rank self = member.self().rank;
     FaultyFabric* faulty = nullptr;
-    const std::unique_ptr<Fabric> fabric = with_faults(
-        world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job.token), config, faulty);
+    const std::unique_ptr<Fabric> fabric =
+        with_faults(world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job), config, faulty);
     events.set_fabric(fabric.get());
     std::vector<Rank> ranks;
     for (const MemberInfo& other : view->members) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "train/job_invitation.h"
 #include "train/trainer.h"
 #include "transport/address.h"
 #include "transport/mpi/mpi_world.h"
@@ -20,6 +21,8 @@ struct WorkerOptions {
   int rank = -1;             ///< the place it is to take; -1: any, or as MPI has it
   int restarts = 0;          ///< how often the job was started again before
   std::string version;
+  std::string host;            ///< what the job calls this machine; empty: as it calls itself
+  bool log_is_output = false;  ///< what it writes down goes to its standard output, not into the folder
 };
 
 /// How a worker process must end: with this code, and, when MPI would hang in its exit handlers, by _exit().
@@ -37,9 +40,19 @@ struct JobAccess {
   RunConfig config;
 };
 
-/// A worker's whole life in a job: it joins, meets the others, trains, and leaves. Throws Error when it cannot join;
-/// what happens to others is in the run's summary, which the leader tells the launcher.
+/// What an invitation says, with the address at which the coordinator answers. `source` is what errors call its
+/// configuration. Throws Error when the coordinator cannot be reached.
+JobAccess access_of(const JobInvitation& invitation, const std::string& source);
+
+/// A worker's whole life in a job on this machine, or under our mpirun, where only rank 0 reads the folder: it joins,
+/// meets the others, trains, and leaves. Throws Error when it cannot join; what happens to others is in the run's
+/// summary, which the leader tells the launcher.
 WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()>& stop_requested);
+
+/// The same for a worker that was told everything, and does not look into the folder unless it leads or must take over.
+/// Throws Error when it cannot join.
+WorkerResult run_invited_worker(const JobInvitation& invitation, const std::string& version,
+                                const std::function<bool()>& stop_requested);
 
 /// The MPI job of all workers; nothing when they talk over sockets.
 struct MpiLinks {

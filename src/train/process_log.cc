@@ -23,7 +23,7 @@ std::filesystem::path worker_log_path(const std::filesystem::path& run_folder, i
 
 ProcessLog::ProcessLog(const std::filesystem::path& file) {
   std::error_code ignored;
-  std::filesystem::create_directories(file.parent_path(), ignored);
+  std::filesystem::create_directory(file.parent_path(), ignored);
   file_ = FileDescriptor(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
 }
 

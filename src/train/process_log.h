@@ -16,7 +16,9 @@ std::filesystem::path worker_log_path(const std::filesystem::path& run_folder, i
 /// one piece. Where it cannot be written nothing is: nobody stops training for that. Thread-safe.
 class ProcessLog {
  public:
+  /// Makes the file's folder, but not the one that is in: a host that does not see the run makes none of its own.
   explicit ProcessLog(const std::filesystem::path& file);
+  explicit ProcessLog(FileDescriptor file) : file_(std::move(file)) {}
   void line(std::string_view text) const;
   /// From now on this process's standard output and error go there too.
   void take_output() const;

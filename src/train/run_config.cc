@@ -249,10 +249,13 @@ std::vector<RunOption> make_options() {
              "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged; "
              "gossip: each on batches of its own, gradients sent to all others and applied as they come",
              {"local", "allreduce", "sync", "averaging", "gossip"});
-  table.number("workers", &RunConfig::workers, kWorkers, "N", "processes that train together");
-  table.text("transport", &RunConfig::transport, "HOW",
-             "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed",
-             {"auto", "mpi", "socket", "threads"});
+  table.number("workers", &RunConfig::workers, kWorkers, "N",
+               "processes that train together; with --hosts as many as they have places");
+  table.text(
+      "transport", &RunConfig::transport, "HOW",
+      "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed, sockets "
+      "with --hosts or TLS",
+      {"auto", "mpi", "socket", "threads"});
   {
     RunOption& option =
         table.add("average-every", "STEPS|epoch|end",
@@ -310,6 +313,20 @@ std::vector<RunOption> make_options() {
       config.chaos = text;
     };
   }
+
+  table.group("Several hosts");
+  table.text(
+      "hosts", &RunConfig::hosts, "HOST:N,...|FILE",
+      "start N workers on each of these hosts (HOST alone: 1); a file has one host a line, HOST:N or HOST slots=N");
+  table.text("rsh", &RunConfig::rsh, "COMMAND", "how to run a program on a host: COMMAND HOST PROGRAM ...");
+  table.text("listen", &RunConfig::listen, "ADDRESS[:PORT]",
+             "where the coordinator listens; default: 127.0.0.1, with --hosts all addresses");
+  table.text("advertise", &RunConfig::advertise, "ADDRESS",
+             "this machine's address for the other hosts; default: the one that routes to them");
+  table.text("tls-cert", &RunConfig::tls_cert, "FILE",
+             "encrypt control and socket connections: this host's certificate (PEM)");
+  table.text("tls-key", &RunConfig::tls_key, "FILE", "the certificate's private key");
+  table.text("tls-ca", &RunConfig::tls_ca, "FILE", "the authority that every process's certificate must come from");
 
   table.group("Beginning and results");
   table.text("init", &RunConfig::init, "FILE",

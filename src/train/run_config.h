@@ -68,6 +68,14 @@ struct RunConfig {
   std::string chaos;
   std::int64_t restarts = 0;
   double stall_after = 60;
+  // on which machines, and how they trust each other
+  std::string hosts;  ///< "a:4,b:4"; empty: this machine
+  std::string rsh = "ssh -o BatchMode=yes";
+  std::string listen;
+  std::string advertise;
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_ca;
   // where it begins and what is kept
   std::string init;
   std::vector<std::string> freeze;

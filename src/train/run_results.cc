@@ -123,6 +123,11 @@ void Trainer::Run::write_results(RunSummary& summary) {
   if (!team.leads()) {
     if (summary.status == "lost" && joined && team.takes_over && team.takes_over() && strategy->holds_state()) {
       // This member knows as much as the leader did, so its work is not lost with it.
+      if (!std::filesystem::exists(std::filesystem::path(config.out) / "run.yaml")) {
+        observer.note(
+            fmt::format("the first worker is lost, and this host does not see {}: no last checkpoint", config.out));
+        return;
+      }
       folder = RunFolder::open(config.out);
       write_checkpoint(std::nullopt);
       write_file_atomically(folder->summary(), summary_text(summary, config));

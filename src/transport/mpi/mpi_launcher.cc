@@ -26,7 +26,7 @@ std::optional<MpiLauncher> launched(MpiLauncher::Kind kind, const EnvironmentLoo
   if (!rank || !size || *rank < 0 || *rank >= *size || *size > (1 << 24)) {
     return std::nullopt;
   }
-  return MpiLauncher{kind, static_cast<int>(*rank), static_cast<int>(*size)};
+  return MpiLauncher{.kind = kind, .rank = static_cast<int>(*rank), .size = static_cast<int>(*size)};
 }
 
 bool is_set(const std::optional<std::string>& value) {
@@ -42,6 +42,7 @@ MpiLauncher detect_mpi_launcher(const EnvironmentLookup& environment) {
   using Kind = MpiLauncher::Kind;
   // Inside a Slurm allocation Slurm's variables are always there, so the others are asked first.
   if (auto found = launched(Kind::open_mpi, environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) {
+    found->several_hosts = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE").value_or(found->size) < found->size;
     // mpirun hands its option on to the ranks under the same name as the variable.
     found->survivors_live = is_set(environment("OMPI_MCA_orte_enable_recovery"));
     if (!found->survivors_live) {
@@ -54,6 +55,7 @@ MpiLauncher detect_mpi_launcher(const EnvironmentLookup& environment) {
   const bool in_slurm_step = step && *step >= 0 && *step < kFirstReservedSlurmStep;
   if (hydra || !in_slurm_step) {
     if (auto found = launched(Kind::mpich, environment, "PMI_RANK", "PMI_SIZE")) {
+      found->several_hosts = number(environment, "MPI_LOCALNRANKS").value_or(found->size) < found->size;
       found->survivors_live = false;
       found->remedy = "mpiexec.hydra -disable-auto-cleanup; MPICH often ends the job all the same";
       return *found;
@@ -65,6 +67,9 @@ MpiLauncher detect_mpi_launcher(const EnvironmentLookup& environment) {
       found = launched(Kind::slurm, environment, "SLURM_PROCID", "SLURM_NTASKS");
     }
     if (found) {
+      found->speaks_pmix = environment("PMIX_RANK").has_value();
+      const auto nodes = number(environment, "SLURM_STEP_NUM_NODES");
+      found->several_hosts = nodes.value_or(number(environment, "SLURM_NNODES").value_or(1)) > 1;
       found->survivors_live =
           environment("SLURM_KILL_BAD_EXIT") == "0" && is_set(environment("SLURM_NO_KILL"));  // as options: not visible
       if (!found->survivors_live) {

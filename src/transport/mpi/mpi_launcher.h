@@ -17,9 +17,12 @@ struct MpiLauncher {
   Kind kind = Kind::none;
   int rank = 0;
   int size = 1;
+  bool speaks_pmix = false;    ///< the protocol by which Open MPI's ranks meet
+  bool several_hosts = false;  ///< some of the processes are on other machines
   /// The launcher was told to let the others live when a process dies, as far as that can be seen from here.
   bool survivors_live = true;
-  /// When they will not live, or nobody can tell: what to add to the command line so that they do. For people.
+  /// When they will not live, or nobody can tell (of srun): what to add to the command line so that they do. For
+  /// people.
   std::string remedy = {};
 };
 

@@ -69,6 +69,29 @@ TEST(MpiLauncher, TellsSrunThatSpeaksPmiFromHydra) {
   EXPECT_EQ(detect(variables).kind, Kind::mpich);
 }
 
+TEST(MpiLauncher, SeesWhetherSomeRanksAreOnOtherMachines) {
+  EXPECT_FALSE(detect({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}}).several_hosts);
+  for (const auto& [local, several] : {std::pair{"4", false}, {"2", true}}) {
+    EXPECT_EQ(
+        detect({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", local}})
+            .several_hosts,
+        several);
+    EXPECT_EQ(detect({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", local}}).several_hosts, several);
+  }
+  EXPECT_TRUE(
+      detect(
+          {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_NODES", "2"}})
+          .several_hosts);
+}
+
+TEST(MpiLauncher, SeesWhetherSrunSpeaksPmix) {
+  std::map<std::string, std::string, std::less<>> variables = {
+      {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "0"}};
+  EXPECT_FALSE(detect(variables).speaks_pmix);
+  variables["PMIX_RANK"] = "1";
+  EXPECT_TRUE(detect(variables).speaks_pmix);
+}
+
 TEST(MpiLauncher, TakesABatchScriptForNoLauncher) {
   EXPECT_EQ(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).kind, Kind::none);
   EXPECT_EQ(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "4294967291"}}).kind, Kind::none);

@@ -210,6 +210,28 @@ struct StreamMaker::Context {
   std::unique_ptr<SSL_CTX, FreeSsl> owned;
 };
 
+void check_tls(const TlsOptions& options) {
+  const StreamMaker maker(options);
+  maker.check_own_certificate(options);
+}
+
+void StreamMaker::check_own_certificate(const TlsOptions& options) const {
+  SSL_CTX* ctx = context_->owned.get();
+  const std::unique_ptr<X509_STORE_CTX, decltype(&::X509_STORE_CTX_free)> check_of(::X509_STORE_CTX_new(),
+                                                                                   ::X509_STORE_CTX_free);
+  check(check_of != nullptr, "OpenSSL has memory for a check");
+  STACK_OF(X509)* chain = nullptr;
+  ::SSL_CTX_get0_chain_certs(ctx, &chain);
+  ::X509_STORE_CTX_init(check_of.get(), ::SSL_CTX_get_cert_store(ctx), ::SSL_CTX_get0_certificate(ctx), chain);
+  ::X509_STORE_CTX_set_purpose(check_of.get(), X509_PURPOSE_ANY);
+  if (::X509_verify_cert(check_of.get()) != 1) {
+    const int error = ::X509_STORE_CTX_get_error(check_of.get());
+    ::ERR_clear_error();
+    throw InputError(fmt::format("TLS certificate '{}' is not accepted by the authority '{}': {}",
+                                 options.cert.string(), options.ca.string(), ::X509_verify_cert_error_string(error)));
+  }
+}
+
 StreamMaker::StreamMaker(const std::optional<TlsOptions>& tls)
     : context_(tls ? std::make_unique<Context>(*tls) : nullptr) {}
 StreamMaker::~StreamMaker() = default;

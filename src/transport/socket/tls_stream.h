@@ -24,8 +24,15 @@ class StreamMaker {
   bool encrypts() const { return context_ != nullptr; }
 
  private:
+  friend void check_tls(const TlsOptions& options);
+  void check_own_certificate(const TlsOptions& options) const;
+
   struct Context;
   std::unique_ptr<Context> context_;
 };
+
+/// Throws InputError as StreamMaker does, and when the certificate does not come from the authority or is out of date:
+/// then no process with these files would be let in by another.
+void check_tls(const TlsOptions& options);
 
 }  // namespace distbelief

@@ -13,6 +13,7 @@
 #include "transport/socket/message_client.h"
 #include "transport/socket/message_server.h"
 #include "transport/socket/socket_fabric.h"
+#include "transport/socket/tls_stream.h"
 #include "transport/temporary_folder.h"
 
 namespace distbelief {
@@ -141,6 +142,16 @@ TEST(TlsFiles, BadOnesAreNamed) {
   EXPECT_THAT(complaint({good.cert, certificates().file("theirs.key"), good.ca}),
               AllOf(HasSubstr("TLS private key"), HasSubstr("theirs.key"), HasSubstr("mismatch")));
   EXPECT_THAT(complaint({good.cert, good.key, garbage}), AllOf(HasSubstr("TLS authority"), HasSubstr("garbage.pem")));
+}
+
+TEST(TlsFiles, ACertificateOfAnotherAuthorityIsFoundOutBeforeItIsUsed) {
+  EXPECT_NO_THROW(check_tls(certificates().of("ours", "ours")));
+  try {
+    check_tls(certificates().of("ours", "theirs"));
+    ADD_FAILURE() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("ours.pem"), HasSubstr("theirs-ca.pem")));
+  }
 }
 
 std::vector<std::unique_ptr<Fabric>> make_tls_fabrics(int ranks) {
