@@ -222,10 +222,11 @@ class Job {
     const bool coordinator_spoke = std::ranges::any_of(
         ended, [](const Launcher::Ended& process) { return process.name == "coordinator" && process.end.signal == 0; });
     const Clock::time_point deadline = Clock::now() + (coordinator_spoke ? kHearPatience : kTurn);
-    do {
+    handle_events();
+    while (!over_ && Clock::now() < deadline) {
       inbox_.wait(deadline);
       handle_events();
-    } while (!over_ && Clock::now() < deadline);
+    }
   }
 
   void handle_events() {
