@@ -20,6 +20,7 @@ class Chaos {
     int self = 0;  ///< this worker's number
     /// Where is written down what has happened; empty: nothing is.
     std::filesystem::path marks = {};
+    bool once_is_past = false;  ///< what happens once has happened: the job was started again, and nobody wrote it down
     /// Called for what is done to this worker, before it is done: "chaos: worker 1 killed at step 200".
     std::function<void(const std::string& text)> note = {};
   };

@@ -95,5 +95,11 @@ TEST_F(ChaosTest, AKillHappensOnceInARun) {
   EXPECT_THAT(tools.take(), ElementsAre("kill"));
 }
 
+TEST_F(ChaosTest, WithoutAPlaceToWriteARestartIsPeaceful) {
+  Chaos chaos(parse_chaos("kill worker 1 at step 4; slow worker 1 x2"), {.self = 1, .once_is_past = true}, tools);
+  chaos.before_step(4);
+  EXPECT_THAT(tools.take(), ElementsAre("slow 2"));
+}
+
 }  // namespace
 }  // namespace distbelief

@@ -377,6 +377,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                                                .fabric = faulty,
                                                .member = &member,
                                                .folder = options.folder,
+                                               .restarts = options.restarts,
                                                .note = [&](const std::string& text) { observer.note(text); }});
     }
     const auto stop = [&] { return stop_requested() || events.stop(); };

@@ -21,7 +21,8 @@ WorkerChaos::WorkerChaos(const RunConfig& config, Place place)
     : place_(std::move(place)),
       chaos_(parse_chaos(config.chaos),
              {.self = place_.self,
-              .marks = place_.folder.empty() ? std::filesystem::path() : place_.folder / "chaos-done",
+              .marks = std::filesystem::exists(place_.folder) ? place_.folder / "chaos-done" : std::filesystem::path(),
+              .once_is_past = place_.restarts > 0 && !std::filesystem::exists(place_.folder),
               .note = place_.note},
              *this) {}
 

@@ -23,6 +23,7 @@ class WorkerChaos : private ChaosTools {
     FaultyFabric* fabric = nullptr;     ///< borrowed; null when no event touches links
     Member* member = nullptr;           ///< borrowed; null for a worker that is a thread or alone
     std::filesystem::path folder = {};  ///< of the run: what happens once is remembered there
+    int restarts = 0;  ///< of the job; where the folder is not seen, what happens once happens before the first
     std::function<void(const std::string& text)> note = {};
   };
   WorkerChaos(const RunConfig& config, Place place);
