@@ -310,6 +310,18 @@ class Sockets(HostsTest):
         self.assertEqual(self.summary("run")["workers"], 2)
         self.expect_nothing_left("run")
 
+    def test_a_job_is_started_again_on_its_hosts(self):
+        self.train(*self.small("whole"), "--epochs", "40", "--workers", "2", "--transport", "threads")
+        process = self.start(PROGRAM, "train", *self.small("run"), "--epochs", "40", "--restarts", "1",
+                             *self.over_hosts("a,b"))
+        self.wait_for_steps("run", process)
+        for pid in self.network.processes("b"):
+            os.kill(pid, signal.SIGKILL)
+        output = self.end_of(process, 0)
+        self.assertIn("restart 1 of 1", output)
+        self.assertEqual(self.model("run"), self.model("whole"))
+        self.expect_nothing_left("run")
+
     def test_a_host_that_cannot_be_reached_is_one_clear_end(self):
         output = self.train(*self.small("run"), "--epochs", "1", *self.over_hosts("a,b,nowhere"), code=1)
         self.assertIn("worker 2 on nowhere", output)
