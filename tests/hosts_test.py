@@ -40,7 +40,8 @@ def why_not():
 class Network:
     """A switch and hosts "a", "b", "c" at 10.77.0.1, 2, 3. Names that the machine sees are unique.
 
-    Only the first host sees what is in FOLDER/runs.
+    Only the first host sees what is in FOLDER/runs, and each has a folder of its own for temporary files, as Open MPI's
+    helpers believe that they are alone on theirs.
     """
 
     def __init__(self, hosts, folder):
@@ -71,6 +72,8 @@ host=$1
 shift
 hide="mount -t tmpfs none {folder}/runs &&"
 if test "$host" = {self.hosts[0]}; then hide=; fi
+export TMPDIR={folder}/tmp-"$host"
+mkdir -p "$TMPDIR"
 exec ip netns exec {self.prefix}"$host" sh -c "$hide $*"
 """)
         os.chmod(self.rsh, 0o755)
