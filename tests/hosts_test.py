@@ -40,7 +40,8 @@ def why_not():
 class Network:
     """A switch and hosts "a", "b", "c" at 10.77.0.1, 2, 3. Names that the machine sees are unique.
 
-    Only the first host sees what is in FOLDER/runs.
+    Only the first host sees what is in FOLDER/runs, and each has a folder of its own for temporary files, as Open MPI's
+    helpers believe that they are alone on theirs.
     """
 
     def __init__(self, hosts, folder):
@@ -71,6 +72,8 @@ host=$1
 shift
 hide="mount -t tmpfs none {folder}/runs &&"
 if test "$host" = {self.hosts[0]}; then hide=; fi
+export TMPDIR={folder}/tmp-"$host"
+mkdir -p "$TMPDIR"
 exec ip netns exec {self.prefix}"$host" sh -c "$hide $*"
 """)
         os.chmod(self.rsh, 0o755)
@@ -308,6 +311,18 @@ class Sockets(HostsTest):
         self.train(*self.small("run"), "--epochs", "1", *self.over_hosts("a,b"), "--tls-cert", at + ".pem",
                    "--tls-key", at + ".key", "--tls-ca", at + "-ca.pem")
         self.assertEqual(self.summary("run")["workers"], 2)
+        self.expect_nothing_left("run")
+
+    def test_a_job_is_started_again_on_its_hosts(self):
+        self.train(*self.small("whole"), "--epochs", "40", "--workers", "2", "--transport", "threads")
+        process = self.start(PROGRAM, "train", *self.small("run"), "--epochs", "40", "--restarts", "1",
+                             *self.over_hosts("a,b"))
+        self.wait_for_steps("run", process)
+        for pid in self.network.processes("b"):
+            os.kill(pid, signal.SIGKILL)
+        output = self.end_of(process, 0)
+        self.assertIn("restart 1 of 1", output)
+        self.assertEqual(self.model("run"), self.model("whole"))
         self.expect_nothing_left("run")
 
     def test_a_host_that_cannot_be_reached_is_one_clear_end(self):

@@ -39,7 +39,7 @@ class ControlEvents {
       lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
       tell_fabric();
       changed_.notify_all();
-    } else if (const auto* view = std::get_if<View>(&event); view != nullptr && !view->peaceful) {
+    } else if (const auto* view = std::get_if<View>(&event); view != nullptr && view->number > 1 && !view->peaceful) {
       // Who failed and left is not there any more either.
       const std::scoped_lock lock(mutex_);
       changed_view_ = view->reason;

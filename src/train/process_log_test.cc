@@ -20,6 +20,7 @@ struct ProcessLogTest : testing::Test {
 };
 
 TEST_F(ProcessLogTest, LinesHaveTheTimeInMicroseconds) {
+  std::filesystem::create_directories(folder);
   const std::filesystem::path file = worker_log_path(folder, 3);
   EXPECT_EQ(file, folder / "logs" / "worker-3.log");
   ProcessLog(file).line("joined");
@@ -32,6 +33,11 @@ TEST_F(ProcessLogTest, TheLastWordsAreShortAndIndented) {
   write_file_atomically(folder / "log", "1\n2\n3\n4\n5\n6\nterminate called");
   EXPECT_THAT(last_words(folder / "log"), ElementsAre("    3", "    4", "    5", "    6", "    terminate called"));
   EXPECT_THAT(last_words(folder / "none"), IsEmpty());
+}
+
+TEST_F(ProcessLogTest, AHostThatDoesNotSeeTheRunMakesNoFolder) {
+  ProcessLog(worker_log_path(folder, 3)).line("unheard");
+  EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
 TEST_F(ProcessLogTest, WhatCannotBeWrittenIsNotInTheWay) { ProcessLog("/proc/none/log").line("unheard"); }
