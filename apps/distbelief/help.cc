@@ -67,10 +67,31 @@ std::string Help::title(const std::string& text) const {
   return terminal_.color ? "\x1b[1m" + text + "\x1b[0m\n" : text + "\n";
 }
 
+namespace {
+
+/// A name with many choices goes on in the next line where the terminal ends.
+std::string broken_at_bars(const std::string& name, std::size_t indent, std::size_t width) {
+  std::string text;
+  std::size_t column = indent;
+  for (std::size_t at = 0; at < name.size();) {
+    const std::size_t end = std::min(name.find('|', at), name.size() - 1) + 1;
+    if (column > indent && column + end - at > width) {
+      text += '\n' + std::string(2 * indent, ' ');
+      column = 2 * indent;
+    }
+    text += name.substr(at, end - at);
+    column += end - at;
+    at = end;
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string Help::entry(const std::string& name, const std::string& text, std::size_t column) const {
   std::string line = "  " + name;
   if (line.size() + 2 > column) {
-    line += "\n" + std::string(column, ' ');
+    line = "  " + broken_at_bars(name, 2, terminal_.width) + "\n" + std::string(column, ' ');
   } else {
     line.resize(column, ' ');
   }

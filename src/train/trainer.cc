@@ -67,10 +67,6 @@ ModelCard describe_model(const RunConfig& config, const RunData& data) {
   return card;
 }
 
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string counted(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }

@@ -36,10 +36,6 @@ class AuditedBatches : public BatchStream {
   const Doing doing_;
 };
 
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 double Trainer::Run::epochs_done() const {
