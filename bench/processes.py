@@ -24,8 +24,7 @@ OF_ONE_PROCESS = {"lenet": 0.95, "resnet50": 0.95}
 
 def commands(case, build):
     batch = CASES[case][0]
-    mpirun = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-n", "2",
-              "-x", "OMP_WAIT_POLICY=passive"]
+    mpirun = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-n", "2", "-x", "OMP_WAIT_POLICY=passive"]
     common = ["--case", case, "--interactive"]
     return {
         "2 x 1": (1, [*mpirun, f"{build}/bench_workers", *common, "--batch", str(2 * batch), "--threads", "1"]),

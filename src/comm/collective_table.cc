@@ -3,14 +3,12 @@
 namespace distbelief {
 
 Group::Algorithm all_reduce_algorithm(std::size_t bytes, int members) {
+  // Up to 2 KB a message goes with its envelope in shared memory, so that fewer steps win.
   constexpr std::size_t kKilobyte = 1024;
-  if (members <= 2) {
-    return bytes <= 16 * kKilobyte ? Group::Algorithm::doubling : Group::Algorithm::ring;
-  }
-  if (bytes <= 8 * kKilobyte) {
+  if (bytes <= 2 * kKilobyte) {
     return Group::Algorithm::doubling;
   }
-  return bytes <= 256 * kKilobyte ? Group::Algorithm::halving : Group::Algorithm::ring;
+  return members > 2 && bytes <= 256 * kKilobyte ? Group::Algorithm::halving : Group::Algorithm::ring;
 }
 
 }  // namespace distbelief

@@ -122,7 +122,6 @@ class Job {
     variables.push_back("OMP_WAIT_POLICY=passive");  // a worker that waits leaves the core to the others
     if (options_.transport == "mpi") {
       variables.push_back("OMPI_MCA_orte_enable_recovery=1");  // a worker's death leaves the others alive
-      variables.push_back("OMPI_MCA_mpi_yield_when_idle=1");
       if (options_.as_root) {
         variables.push_back("OMPI_ALLOW_RUN_AS_ROOT=1");
         variables.push_back("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");

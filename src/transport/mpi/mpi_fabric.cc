@@ -23,6 +23,8 @@ constexpr microseconds kYieldFor{100};
 constexpr microseconds kShortNap{25};
 constexpr milliseconds kShortNapsFor{2};
 constexpr microseconds kLongNap{50};
+constexpr milliseconds kLongNapsFor{100};
+constexpr milliseconds kIdleNap{1};
 
 constexpr std::size_t kOtherLooks = 4;
 constexpr unsigned kTurnsBetweenRareLooks = 64;
@@ -112,7 +114,9 @@ void MpiFabric::Impl::pause(Clock::duration waited) {
   }
   read_notices();
   graveyard_.look();
-  std::this_thread::sleep_for(waited < kShortNapsFor ? kShortNap : kLongNap);
+  std::this_thread::sleep_for(waited < kShortNapsFor  ? kShortNap
+                              : waited < kLongNapsFor ? kLongNap
+                                                      : microseconds(kIdleNap));
 }
 
 bool MpiFabric::Impl::progress(Transfer& transfer) {

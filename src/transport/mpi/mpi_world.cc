@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 
 #include <atomic>
@@ -85,6 +86,9 @@ MpiWorld::MpiWorld(Clock::time_point deadline) : state_(std::make_unique<State>(
   check(initialized == 0, "MPI is started once in a process's life");
   do_nothing_on_sigusr1();
   ::prctl(PR_SET_TIMERSLACK, kTimerSlackNanoseconds, 0, 0, 0);
+  // Open MPI with more ranks than cores would give the core away in every MPI_Test that finds nothing. MpiFabric does
+  // so itself, when it has waited for a while: a quarter to a half of an all-reduce. Who wants it otherwise has set it.
+  ::setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
   int provided = MPI_THREAD_SINGLE;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
     throw Error("MPI could not be started");
