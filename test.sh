@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./test.sh                    builds and runs all tests
-# ./test.sh --full             also under ASan with UBSan and under TSan, and fuzzes every reader of files for seconds
+# ./test.sh --full             also under ASan with UBSan and under TSan, with MPICH, and fuzzes every reader of files
 # ./test.sh --soak [MINUTES]   tests in loops, kills and resumes, long fuzzing: MINUTES (60) for each fuzz target
 #
 # The last line is the number of test cases: "N passed, N failed". Ends with 0 when none failed.
@@ -122,6 +122,10 @@ if [[ $mode != default ]]; then
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/tsan.supp"
   if build asan test_programs distbelief_program; then
     run asan 900 -LE build
+  fi
+  # The other MPI: ranks of its own, and jobs.
+  if build mpich distbelief_program mpi_test_programs; then
+    run mpich 900 -R '^(mpi|job_process)$'
   fi
   # What runs threads of its own. OpenMP's runtime is not instrumented; std threads stand in for it in this build.
   if build tsan threaded_test_programs; then

@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +25,7 @@
 #include "comm/group.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/socket_fabric.h"
+#include "transport/temporary_folder.h"
 
 #ifdef DISTBELIEF_HAS_MPI
 #include <mpi.h>
@@ -146,28 +146,11 @@ class Others {
   std::vector<pid_t> pids_;
 };
 
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "collectives.XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw Error("cannot make a folder for sockets");
-    }
-    path = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::filesystem::path path;
-};
-
 void run_on_sockets(const char* program, int processes, int rank, std::filesystem::path folder) {
   std::optional<TemporaryFolder> own;
   std::optional<Others> others;
   if (rank == 0) {
-    folder = own.emplace().path;
+    folder = own.emplace().path();
     others.emplace(program, processes, folder);
   }
   std::vector<Address> addresses;

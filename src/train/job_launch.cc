@@ -198,6 +198,9 @@ class Job {
       std::vector<std::string> argv = {options_.mpirun};
       if (mpi_of_this_build() == "MPICH") {
         argv.insert(argv.end(), {"-bind-to", "none", "-disable-auto-cleanup"});
+        observer_.note(
+            "note    when a worker dies MPICH mostly ends the others too, without a last checkpoint; with "
+            "--transport socket they live");
       } else {
         argv.insert(argv.end(), {"--oversubscribe", "--bind-to", "none"});
       }
@@ -268,6 +271,9 @@ class Job {
     }
     if (!result.last_lines.empty() && death_.empty()) {
       text += "; its last words: " + result.last_lines;
+    }
+    if (!death_.empty()) {
+      text += fmt::format("; go on with: distbelief train --resume {}", options_.folder.string());
     }
     return text + fmt::format(" (logs are in {})", logs_.string());
   }

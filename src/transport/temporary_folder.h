@@ -10,7 +10,7 @@
 
 namespace distbelief {
 
-/// A new, empty folder with a short name, for sockets of tests; goes away with all that is in it.
+/// A new, empty folder with a short name, for sockets of tests and benchmarks; goes away with all that is in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
