@@ -2,21 +2,18 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 
 #include "base/error.h"
 #include "cluster/job_file.h"
 #include "cluster/member.h"
 #include "metrics/machine.h"
+#include "train/control_events.h"
 #include "train/core_share.h"
 #include "train/job_hosts.h"
 #include "train/job_tls.h"
 #include "train/process_log.h"
-#include "train/run_relay.h"
+#include "train/worker_observer.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/local_address.h"
 #include "transport/socket/socket_fabric.h"
@@ -26,165 +23,6 @@ namespace {
 
 constexpr std::chrono::seconds kJoinPatience{60};
 constexpr std::chrono::seconds kLeavePatience{5};
-/// A data plane sees a closed connection at once; what became of its process is known when it has not come back.
-constexpr std::chrono::seconds kExplainPatience{3};
-
-/// What the coordinator says, made known to the thread that trains.
-class ControlEvents {
- public:
-  void operator()(const MemberEvent& event) {
-    write_down(event);
-    if (const auto* lost = std::get_if<MemberLost>(&event)) {
-      const std::scoped_lock lock(mutex_);
-      lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
-      tell_fabric();
-      changed_.notify_all();
-    } else if (const auto* view = std::get_if<View>(&event); view != nullptr && view->number > 1 && !view->peaceful) {
-      // Who failed and left is not there any more either.
-      const std::scoped_lock lock(mutex_);
-      changed_view_ = view->reason;
-      tell_fabric();
-    } else if (const auto* order = std::get_if<Order>(&event)) {
-      stop_ = stop_ || order->what == Order::What::stop;
-    } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
-      const std::scoped_lock lock(mutex_);
-      coordinator_lost_ = gone->reason;
-      tell_fabric();
-      changed_.notify_all();
-    }
-  }
-
-  /// From now on deaths are told to the fabric, and those of before at once.
-  void set_fabric(Fabric* fabric) {
-    const std::scoped_lock lock(mutex_);
-    fabric_ = fabric;
-    tell_fabric();
-  }
-  /// From now on what happens is written down there. Borrowed.
-  void set_log(const ProcessLog* log) { log_ = log; }
-  bool stop() const { return stop_; }
-  std::vector<Rank> lost() {
-    const std::scoped_lock lock(mutex_);
-    std::vector<Rank> ranks;
-    for (const auto& [rank, reason] : lost_) {
-      ranks.push_back(rank);
-    }
-    return ranks;
-  }
-
-  /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
-  std::string explain(const std::string& seen) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, Clock::now() + kExplainPatience,
-                        [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
-    return lost_.empty() ? seen : lost_.front().second;
-  }
-  /// Whether all members before `position` are lost.
-  bool first_alive(int position) {
-    const std::scoped_lock lock(mutex_);
-    for (int rank = 0; rank < position; ++rank) {
-      if (std::ranges::none_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; })) {
-        return false;
-      }
-    }
-    return position > 0;
-  }
-
- private:
-  void write_down(const MemberEvent& event) const {
-    const ProcessLog* log = log_;
-    if (log == nullptr) {
-      return;
-    }
-    if (const auto* lost = std::get_if<MemberLost>(&event)) {
-      log->line(fmt::format("heard: {} is lost: {}", describe(lost->member), lost->reason));
-    } else if (const auto* view = std::get_if<View>(&event)) {
-      log->line(fmt::format("heard: view {} with {} members: {}", view->number, view->members.size(), view->reason));
-    } else if (const auto* order = std::get_if<Order>(&event)) {
-      log->line(fmt::format("heard: order to {}: {}", order->what == Order::What::stop ? "stop" : "write a checkpoint",
-                            order->reason));
-    } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
-      log->line(fmt::format("the coordinator is lost: {}", gone->reason));
-    }
-  }
-
-  void tell_fabric() {
-    if (fabric_ == nullptr) {
-      return;
-    }
-    for (const auto& [rank, reason] : lost_) {
-      lose(rank, reason);
-    }
-    // A group without one of its members cannot go on, and whoever waits for a living one may wait in vain. Without a
-    // coordinator nobody can tell who is alive.
-    std::string reason = changed_view_;
-    if (!coordinator_lost_.empty()) {
-      reason = "the coordinator is lost: " + coordinator_lost_;
-    }
-    for (int rank = 0; !reason.empty() && rank < fabric_->size(); ++rank) {
-      lose(Rank{rank}, "is not waited for any more: " + reason);
-    }
-  }
-
-  void lose(Rank rank, const std::string& reason) {
-    if (rank != fabric_->rank() && rank.value >= 0 && rank.value < fabric_->size()) {
-      fabric_->lose(rank, reason);
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Fabric* fabric_ = nullptr;
-  std::vector<std::pair<Rank, std::string>> lost_;
-  std::string changed_view_;
-  std::string coordinator_lost_;
-  std::atomic<bool> stop_ = false;
-  std::atomic<const ProcessLog*> log_ = nullptr;
-};
-
-/// Writes down what happens. The leader's also relays what people should see, or shows it.
-class WorkerObserver : public RunObserver {
- public:
-  WorkerObserver(Member& member, WorkerActivity& activity, const ProcessLog& log, bool leads, RunObserver* show)
-      : activity_(activity),
-        log_(log),
-        relay_([&](const std::string& line) { member.notice(line); }),
-        shown_(show == nullptr ? relay_ : *show),
-        leads_(leads) {}
-  void started(const std::vector<std::string>& lines) override {
-    for (const std::string& line : lines) {
-      log_.line(line);
-    }
-    if (leads_) {
-      shown_.started(lines);
-    }
-  }
-  void stepped(const ProgressState& state) override {
-    activity_.stepped(state);
-    if (leads_) {
-      shown_.stepped(state);
-    }
-  }
-  void epoch_ended(const EpochReport& report) override {
-    log_.line(fmt::format("epoch {} ended: loss {:.4f}", report.epoch, report.train_loss));
-    if (leads_) {
-      shown_.epoch_ended(report);
-    }
-  }
-  void note(std::string_view text) override {
-    log_.line(text);
-    shown_.note(text);
-  }
-  RunRelay& relay() { return relay_; }
-
- private:
-  WorkerActivity& activity_;
-  const ProcessLog& log_;
-  RunRelay relay_;
-  RunObserver& shown_;
-  const bool leads_;
-};
-
 std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const JobAccess& job) {
   std::vector<Address> addresses;
   for (const MemberInfo& member : view.members) {

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/member.h"
+#include "train/process_log.h"
+#include "transport/fabric.h"
+
+namespace distbelief {
+
+/// What the coordinator says, made known to the thread that trains: deaths to its fabric, orders to whoever asks.
+/// Called on the member's thread; all functions are thread-safe.
+class ControlEvents {
+ public:
+  void operator()(const MemberEvent& event);
+
+  /// From now on deaths are told to the fabric, and those of before at once. Borrowed until it is set to null.
+  void set_fabric(Fabric* fabric);
+  /// From now on what happens is written down there. Borrowed.
+  void set_log(const ProcessLog* log) { log_ = log; }
+
+  /// Somebody ordered a stop.
+  bool stop() const { return stop_; }
+  /// Who is dead, in the order in which it became known.
+  std::vector<Rank> lost();
+  /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
+  std::string explain(const std::string& seen);
+  /// Whether all members before `position` are lost.
+  bool first_alive(int position);
+
+ private:
+  void write_down(const MemberEvent& event) const;
+  void tell_fabric();
+  void lose(Rank rank, const std::string& reason);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Fabric* fabric_ = nullptr;                        // these four: guarded by mutex_
+  std::vector<std::pair<Rank, std::string>> lost_;  // with the reason
+  std::string changed_view_;
+  std::string coordinator_lost_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<const ProcessLog*> log_ = nullptr;
+};
+
+}  // namespace distbelief

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include "cluster/member.h"
+#include "train/process_log.h"
+#include "train/run_relay.h"
+#include "train/worker_activity.h"
+
+namespace distbelief {
+
+/// Writes down what happens. The leader's also relays what people should see, or shows it.
+class WorkerObserver : public RunObserver {
+ public:
+  WorkerObserver(Member& member, WorkerActivity& activity, const ProcessLog& log, bool leads, RunObserver* show)
+      : activity_(activity),
+        log_(log),
+        relay_([&](const std::string& line) { member.notice(line); }),
+        shown_(show == nullptr ? relay_ : *show),
+        leads_(leads) {}
+  void started(const std::vector<std::string>& lines) override {
+    for (const std::string& line : lines) {
+      log_.line(line);
+    }
+    if (leads_) {
+      shown_.started(lines);
+    }
+  }
+  void stepped(const ProgressState& state) override {
+    activity_.stepped(state);
+    if (leads_) {
+      shown_.stepped(state);
+    }
+  }
+  void epoch_ended(const EpochReport& report) override {
+    log_.line(fmt::format("epoch {} ended: loss {:.4f}", report.epoch, report.train_loss));
+    if (leads_) {
+      shown_.epoch_ended(report);
+    }
+  }
+  void note(std::string_view text) override {
+    log_.line(text);
+    shown_.note(text);
+  }
+  RunRelay& relay() { return relay_; }
+
+ private:
+  WorkerActivity& activity_;
+  const ProcessLog& log_;
+  RunRelay relay_;
+  RunObserver& shown_;
+  const bool leads_;
+};
+
+}  // namespace distbelief
