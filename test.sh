@@ -109,7 +109,7 @@ fi
 scripts/install_packages.sh "${groups[@]}"
 
 if build dev; then
-  run dev 300
+  run dev 600
   if [[ $mode == soak ]]; then
     # Each case many times in a new order, then kills at new moments.
     GTEST_REPEAT=100 GTEST_SHUFFLE=1 run dev 7200 -LE process
