@@ -26,19 +26,32 @@ class Window {
  public:
   explicit Window(Fabric& fabric) : fabric_(fabric) {}
   ~Window() {
-    for (Transfer& transfer : transfers_) {
-      if (transfer.state != Transfer::State::idle) {
-        fabric_.cancel(transfer);
+    for (std::size_t piece = 0; piece < kWindow; ++piece) {
+      if (open_[piece]) {
+        fabric_.cancel(transfers_[piece]);
       }
     }
   }
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
-  Transfer& operator[](std::size_t piece) { return transfers_[piece % kWindow]; }
+
+  void send(std::size_t piece, Rank peer, Tag tag, std::span<const std::byte> data) {
+    open_[piece % kWindow] = true;
+    fabric_.send(transfers_[piece % kWindow], peer, tag, data);
+  }
+  void receive(std::size_t piece, Rank peer, Tag tag, std::span<std::byte> into) {
+    open_[piece % kWindow] = true;
+    fabric_.receive(transfers_[piece % kWindow], peer, tag, into);
+  }
+  Outcome wait(std::size_t piece, Clock::time_point deadline) {
+    open_[piece % kWindow] = false;
+    return fabric_.wait(transfers_[piece % kWindow], deadline);
+  }
 
  private:
   Fabric& fabric_;
   std::array<Transfer, kWindow> transfers_;
+  std::array<bool, kWindow> open_ = {};  // a transfer's own state belongs to the fabric while it is open
 };
 
 template <typename T>
@@ -122,10 +135,10 @@ Outcome Group::run(const Step<T>& step, Tags& tags, Clock::time_point deadline) 
   Window sends(fabric_), receives(fabric_);
   const auto post = [&](std::size_t piece) {
     if (piece < in_pieces) {
-      fabric_.receive(receives[piece], rank_of(step.from), tags.piece(piece), std::as_writable_bytes(landing(piece)));
+      receives.receive(piece, rank_of(step.from), tags.piece(piece), std::as_writable_bytes(landing(piece)));
     }
     if (piece < out_pieces) {
-      fabric_.send(sends[piece], rank_of(step.to), tags.piece(piece), std::as_bytes(piece_of(step.out, piece)));
+      sends.send(piece, rank_of(step.to), tags.piece(piece), std::as_bytes(piece_of(step.out, piece)));
     }
   };
   const std::size_t pieces = std::max(out_pieces, in_pieces);
@@ -134,7 +147,7 @@ Outcome Group::run(const Step<T>& step, Tags& tags, Clock::time_point deadline) 
   }
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     if (piece < in_pieces) {
-      if (Outcome outcome = fabric_.wait(receives[piece], deadline); !outcome.ok()) {
+      if (Outcome outcome = receives.wait(piece, deadline); !outcome.ok()) {
         return outcome;
       }
       if (step.add) {
@@ -142,7 +155,7 @@ Outcome Group::run(const Step<T>& step, Tags& tags, Clock::time_point deadline) 
       }
     }
     if (piece < out_pieces) {
-      if (Outcome outcome = fabric_.wait(sends[piece], deadline); !outcome.ok()) {
+      if (Outcome outcome = sends.wait(piece, deadline); !outcome.ok()) {
         return outcome;
       }
     }

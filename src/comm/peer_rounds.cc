@@ -36,10 +36,8 @@ PeerRounds::PeerRounds(Group& group, std::size_t bytes, int window)
 
 PeerRounds::~PeerRounds() {
   const auto give_up = [&](Message& message) {
-    for (Transfer& piece : message.pieces) {
-      if (piece.state != Transfer::State::idle) {
-        fabric_.cancel(piece);
-      }
+    for (std::size_t piece = message.finished; message.open && piece < pieces_; ++piece) {
+      fabric_.cancel(message.pieces[piece]);
     }
   };
   for (Peer& peer : peers_) {
