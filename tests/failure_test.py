@@ -12,10 +12,10 @@ import stat
 import subprocess
 import sys
 import time
-import unittest
 
 import job_test
 from job_test import DEADLINE, processes_in, workers_in
+from test_main import main
 
 PROCESSES = ["socket", "mpi"]
 
@@ -281,4 +281,4 @@ class Endurance(FailureTest):
 
 if __name__ == "__main__":
     job_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    main()

@@ -13,12 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
+
+import job_test
+from job_test import DEADLINE
+from test_main import main
 
 PROGRAM = None
-DEADLINE = 240  # seconds for a whole job, on a machine that does much else
 MPI_OVER_TCP = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "UCX_TLS": "tcp,self",
                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 # Open MPI leaves memory of its own behind, which a sanitized program would end with a 1 for.
@@ -112,22 +113,13 @@ exec ip netns exec {self.prefix}"$host" sh -c "$hide $*"
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
 
 
-class HostsTest(unittest.TestCase):
+class HostsTest(job_test.JobTest):
     hosts = "abc"
 
     def setUp(self):
-        self.scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(self.scratch.cleanup)
+        super().setUp()
         self.network = Network(self.hosts, self.scratch.name)
         self.addCleanup(self.network.remove)
-        self.started = []
-        self.addCleanup(self.end_all)
-
-    def end_all(self):
-        for process in self.started:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
 
     def path(self, name):
         return os.path.join(self.scratch.name, "runs", name)
@@ -157,20 +149,10 @@ class HostsTest(unittest.TestCase):
         return text
 
     def small(self, name, *more):
-        return ["--model", "mlp", "--model-options", "hidden=32", "--data",
-                "synthetic:classes=4,shape=1x12x12,samples=1500,seed=3,noise=6", "--batch", "30", "--out",
-                self.path(name), "--log-every", "1", "--threads", "1", "--algorithm", "allreduce", *more]
+        return super().small(name, "--algorithm", "allreduce", *more)
 
     def over_hosts(self, hosts):
         return ["--hosts", hosts, "--rsh", self.network.rsh]
-
-    def model(self, name):
-        with open(self.path(name) + "/model.safetensors", "rb") as file:
-            return file.read()
-
-    def summary(self, name):
-        with open(self.path(name) + "/summary.json") as file:
-            return json.load(file)
 
     def wait_until(self, condition, what, seconds=DEADLINE):
         deadline = time.monotonic() + seconds
@@ -369,8 +351,4 @@ class Mpi(HostsTest):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    reason = why_not()
-    if reason is not None:
-        print(f"not run: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main(why_not)

@@ -14,6 +14,8 @@ import tempfile
 import time
 import unittest
 
+from test_main import main
+
 PROGRAM = None
 DEADLINE = 240  # seconds for a whole job, on a machine that does much else
 TRANSPORTS = ["threads", "socket", "mpi"]
@@ -475,4 +477,4 @@ class BadInput(JobTest):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    main()

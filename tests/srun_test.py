@@ -17,6 +17,8 @@ import tempfile
 import time
 import unittest
 
+from test_main import main
+
 PROGRAM = None
 DEADLINE = 240
 CONFIGURATION = """\
@@ -200,8 +202,4 @@ class Srun(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    reason = why_not()
-    if reason is not None:
-        print(f"not run: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main(why_not)

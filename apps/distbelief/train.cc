@@ -116,6 +116,11 @@ std::string mpirun_of_this_build() { return mpi_of_this_build() == "MPICH" ? "mp
 
 /// What people should know before they rely on MPI for more than it gives.
 void warn_of_mpi(const RunConfig& config, RunObserver& show) {
+  if (mpi_of_this_build() == "MPICH") {
+    show.note(
+        "note    when a worker dies MPICH mostly ends the others too, without a last checkpoint; with "
+        "--transport socket they live");
+  }
   if (!config.hosts.empty()) {
     show.note(
         "note    over a network MPI mostly ends all workers when one dies, without a last checkpoint; "

@@ -198,9 +198,6 @@ class Job {
       std::vector<std::string> argv = {options_.mpirun};
       if (mpi_of_this_build() == "MPICH") {
         argv.insert(argv.end(), {"-bind-to", "none", "-disable-auto-cleanup"});
-        observer_.note(
-            "note    when a worker dies MPICH mostly ends the others too, without a last checkpoint; with "
-            "--transport socket they live");
       } else {
         argv.insert(argv.end(), {"--oversubscribe", "--bind-to", "none"});
       }
