@@ -5,13 +5,12 @@
     bench/collectives.py --processes 2 --sizes 1K,1M --rounds 3
 
 All sides are processes that stay alive and take turns, so that a machine that grows slower or faster does so for all; the
-medians are compared. "table" is what a run uses: src/comm/collective_table.cc, which is made from the columns ring,
+fastest rounds are compared. "table" is what a run uses: src/comm/collective_table.cc, which is made from the columns ring,
 halving and doubling of this table. Needs build/release/bench_collectives and, for gloo, python3-torch.
 """
 
 import argparse
 import os
-import statistics
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -20,7 +19,7 @@ from side import Side, SideFailed, machine, print_rows, write_json
 ALGORITHMS = ["doubling", "halving", "ring"]
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 SIZES = ["1K", "4K", "16K", "64K", "256K", "1M", "4M", "16M", "64M", "256M"]
-MOST_ITERATIONS = 2000
+FEWER_ROUNDS_FROM = 16 << 20  # bytes; these are less easily disturbed, and take long
 
 
 def size_of(text):
@@ -57,30 +56,25 @@ COLUMNS = [("table", "mpi", "table"), ("MPI_Allreduce", "mpi's own", "mpi"), ("g
 
 
 def measure(sides, size, arguments):
-    """Seconds of one all-reduce by column: the median of all rounds."""
+    """Seconds of one all-reduce by column: the fastest of all rounds, as whatever disturbs only adds."""
     seconds = {column: [] for column, _, _ in COLUMNS}
-    iterations = {}
-    for turn in range(arguments.rounds + 1):  # the first one only tells how many iterations fill the time
+    for turn in range(arguments.rounds if size < FEWER_ROUNDS_FROM else arguments.rounds // 3 + 1):
         for column, side, what in COLUMNS if turn % 2 else reversed(COLUMNS):
-            count = iterations.get(column, 1)
-            took = sides[side].ask(f"{what} {size} {count}", "seconds", 300)["seconds"]
-            if turn == 0:
-                iterations[column] = max(1, min(MOST_ITERATIONS, int(arguments.seconds / max(took, 1e-6))))
-            else:
-                seconds[column].append(took)
-    return {column: statistics.median(values) for column, values in seconds.items()}
+            order = f"{what} {size} {arguments.milliseconds}"
+            seconds[column].append(sides[side].ask(order, "seconds", 300)["seconds"])
+    return {column: min(values) for column, values in seconds.items()}
 
 
 def time_text(seconds):
-    return f"{seconds * 1e6:.0f} us" if seconds < 1e-2 else f"{seconds * 1e3:.1f} ms"
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-5 else f"{seconds * 1e6:.0f} us" if seconds < 1e-2 else f"{seconds * 1e3:.1f} ms"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=lambda text: [int(word) for word in text.split(",")], default=[2, 4])
     parser.add_argument("--sizes", type=lambda text: text.split(","), default=SIZES)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of one measurement")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--milliseconds", type=int, default=30, help="of one measurement, at least")
     parser.add_argument("--build", default=f"{HERE}/../build/release")
     parser.add_argument("--out", default="bench/results/collectives.json")
     arguments = parser.parse_args()

@@ -3,9 +3,10 @@
 //   mpirun -n N bench_collectives --transport mpi
 //   bench_collectives --transport socket --processes N      starts the others itself
 //
-// Rank 0 says "ready" and reads lines: ALGORITHM BYTES ITERATIONS, where ALGORITHM is ring, halving, doubling, table
-// (what a run would use) or mpi (MPI_Allreduce). For each it prints {"seconds": S}, the time of one all-reduce. "quit"
-// or the end of input ends all.
+// Rank 0 says "ready" and reads lines: ALGORITHM BYTES MILLISECONDS, where ALGORITHM is ring, halving, doubling, table
+// (what a run would use) or mpi (MPI_Allreduce). For each it prints {"seconds": S}, the time of one all-reduce in a
+// batch that took so long; the batch before it, half as long, does not count: processes that slept meanwhile find their
+// cores again. "quit" or the end of input ends all.
 
 #include <fmt/format.h>
 #include <spawn.h>
@@ -16,9 +17,11 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -50,7 +53,7 @@ void require(const Outcome& outcome) {
 struct Order {
   std::uint64_t algorithm = 0;  ///< place in kAlgorithms; past the end: quit
   std::uint64_t bytes = 0;
-  std::uint64_t iterations = 0;
+  std::uint64_t milliseconds = 0;
 };
 
 void reduce(Group& group, std::uint64_t algorithm, std::span<float> data) {
@@ -73,12 +76,18 @@ double measure(Group& group, const Order& order) {
     throw Error(fmt::format("{} of {} bytes: a wrong sum", kAlgorithms[order.algorithm], order.bytes));
   }
   std::ranges::fill(data, 0.0F);  // sums of sums would overflow
-  require(group.barrier(patience()));
-  const auto start = Clock::now();
-  for (std::uint64_t i = 0; i < order.iterations; ++i) {
-    reduce(group, order.algorithm, data);
+  for (std::uint64_t iterations = 1;; iterations *= 2) {
+    require(group.barrier(patience()));
+    const auto start = Clock::now();
+    for (std::uint64_t i = 0; i < iterations; ++i) {
+      reduce(group, order.algorithm, data);
+    }
+    double seconds = seconds_since(start);
+    require(group.broadcast(std::as_writable_bytes(std::span(&seconds, 1)), 0, patience()));
+    if (seconds * 1000 >= static_cast<double>(order.milliseconds)) {
+      return seconds / static_cast<double>(iterations);
+    }
   }
-  return seconds_since(start) / static_cast<double>(order.iterations);
 }
 
 /// From standard input; a line that is none ends the program.
@@ -86,11 +95,11 @@ Order read_order(bool has_mpi) {
   Order order{.algorithm = kAlgorithms.size()};
   std::string name;
   if (std::cin >> name && name != "quit") {
-    std::cin >> order.bytes >> order.iterations;
+    std::cin >> order.bytes >> order.milliseconds;
     order.algorithm = static_cast<std::uint64_t>(std::ranges::find(kAlgorithms, name) - kAlgorithms.begin());
-    if (order.algorithm == kAlgorithms.size() || (order.algorithm == kMpi && !has_mpi) || order.iterations == 0) {
+    if (order.algorithm == kAlgorithms.size() || (order.algorithm == kMpi && !has_mpi) || order.milliseconds == 0) {
       throw Error(
-          fmt::format("expected ALGORITHM BYTES ITERATIONS, got '{} {} {}'", name, order.bytes, order.iterations));
+          fmt::format("expected ALGORITHM BYTES MILLISECONDS, got '{} {} {}'", name, order.bytes, order.milliseconds));
     }
   }
   return order;
@@ -146,6 +155,21 @@ class Others {
   std::vector<pid_t> pids_;
 };
 
+/// Returns when every rank listens: each says so by a file.
+void wait_for_all(const std::filesystem::path& folder, int processes, int rank) {
+  const auto listens = [&](int of) { return folder / fmt::format("{}.listens", of); };
+  std::ofstream(listens(rank)).close();
+  const auto deadline = patience();
+  for (int other = 0; other < processes; ++other) {
+    while (!std::filesystem::exists(listens(other))) {
+      if (Clock::now() > deadline) {
+        throw Error(fmt::format("rank {} never listened", other));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
 void run_on_sockets(const char* program, int processes, int rank, std::filesystem::path folder) {
   std::optional<TemporaryFolder> own;
   std::optional<Others> others;
@@ -158,6 +182,7 @@ void run_on_sockets(const char* program, int processes, int rank, std::filesyste
     addresses.push_back(Address::unix_path((folder / std::to_string(i)).string()));
   }
   SocketListener listener(addresses[static_cast<std::size_t>(rank)]);
+  wait_for_all(folder, processes, rank);
   SocketFabricResult result = connect_socket_fabric(Rank{rank}, addresses, listener, {}, patience());
   if (result.fabric == nullptr) {
     throw Error(result.reason);

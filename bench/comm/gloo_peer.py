@@ -24,18 +24,24 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def measure(size, iterations, rank, processes):
+def measure(size, milliseconds, rank, processes):
     data = torch.full((size // 4,), float(rank + 1))
     dist.all_reduce(data)
     expected = processes * (processes + 1) / 2
     if not bool((data == expected).all()):
         raise RuntimeError("a wrong sum")
     data.zero_()
-    dist.barrier()
-    start = time.perf_counter()
-    for _ in range(iterations):
-        dist.all_reduce(data)
-    return (time.perf_counter() - start) / iterations
+    iterations = 1
+    while True:
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(iterations):
+            dist.all_reduce(data)
+        seconds = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
+        dist.broadcast(seconds, 0)
+        if seconds[0] * 1000 >= milliseconds:
+            return float(seconds[0]) / iterations
+        iterations *= 2
 
 
 def main():

@@ -1,5 +1,7 @@
 #include "comm/collective_table.h"
 
+#include <bit>
+
 namespace distbelief {
 
 Group::Algorithm all_reduce_algorithm(std::size_t bytes, int members) {
@@ -8,7 +10,12 @@ Group::Algorithm all_reduce_algorithm(std::size_t bytes, int members) {
   if (bytes <= 2 * kKilobyte) {
     return Group::Algorithm::doubling;
   }
-  return members > 2 && bytes <= 256 * kKilobyte ? Group::Algorithm::halving : Group::Algorithm::ring;
+  if (members == 2) {
+    return Group::Algorithm::ring;  // which is halving then, too
+  }
+  // Other numbers than powers of two cost halving one more copy of all data.
+  const bool power_of_two = std::has_single_bit(static_cast<unsigned>(members));
+  return power_of_two || bytes <= 256 * kKilobyte ? Group::Algorithm::halving : Group::Algorithm::ring;
 }
 
 }  // namespace distbelief
