@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 }
 
-Placement place_in_arena(const std::vector<Lifetime>& pieces) {
+ArenaPlan place_in_arena(const std::vector<Lifetime>& pieces) {
   std::vector<std::size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -19,7 +19,7 @@ Placement place_in_arena(const std::vector<Lifetime>& pieces) {
     std::size_t begin;
     std::size_t end;
   };
-  Placement plan;
+  ArenaPlan plan;
   plan.offsets.resize(pieces.size(), 0);
   std::vector<std::size_t> placed;
   std::vector<Taken> busy;

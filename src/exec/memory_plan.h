@@ -12,13 +12,13 @@ struct Lifetime {
   int last = 0;
 };
 
-struct Placement {
+struct ArenaPlan {
   std::vector<std::size_t> offsets;  ///< of each piece; multiples of 64
   std::size_t bytes = 0;             ///< of the whole arena
 };
 
 /// Places pieces in one arena so that pieces alive at the same time do not overlap: the largest first, each at the
 /// lowest offset that is free for its whole life.
-Placement place_in_arena(const std::vector<Lifetime>& pieces);
+ArenaPlan place_in_arena(const std::vector<Lifetime>& pieces);
 
 }  // namespace distbelief

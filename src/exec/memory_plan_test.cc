@@ -8,7 +8,7 @@ namespace distbelief {
 namespace {
 
 TEST(MemoryPlan, PiecesThatNeverMeetShareMemory) {
-  const Placement plan = place_in_arena({{1000, 0, 1}, {1000, 2, 3}, {1000, 4, 5}});
+  const ArenaPlan plan = place_in_arena({{1000, 0, 1}, {1000, 2, 3}, {1000, 4, 5}});
   EXPECT_EQ(plan.bytes, 1024U);
 }
 
@@ -19,7 +19,7 @@ TEST(MemoryPlan, PiecesAliveTogetherNeverOverlap) {
     const int first = static_cast<int>(random.below(100, 0, i));
     pieces.push_back({1 + random.below(5000, 1, i), first, first + static_cast<int>(random.below(30, 2, i))});
   }
-  const Placement plan = place_in_arena(pieces);
+  const ArenaPlan plan = place_in_arena(pieces);
   for (std::size_t a = 0; a < pieces.size(); ++a) {
     EXPECT_EQ(plan.offsets[a] % 64, 0U);
     EXPECT_LE(plan.offsets[a] + pieces[a].bytes, plan.bytes);

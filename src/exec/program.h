@@ -57,7 +57,7 @@ class Program {
   const Purpose purpose_;
   Engine engine_;
   std::vector<Step> steps_;  ///< step 0 is the input
-  Placement arena_;
+  ArenaPlan arena_;
   // Pieces of the arena, as places in arena_.offsets.
   int input_piece_ = -1;
   int loss_gradient_piece_ = -1;

@@ -11,7 +11,7 @@ int Program::Planner::new_piece(std::size_t bytes, int first, int last) {
 
 void Program::Planner::extend(int piece, int last) { life(piece).last = std::max(life(piece).last, last); }
 
-Placement Program::Planner::plan() {
+ArenaPlan Program::Planner::plan() {
   find_backward_steps();
   place_values();
   if (training_) {

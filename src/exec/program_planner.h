@@ -4,7 +4,7 @@
 
 namespace distbelief {
 
-/// One kernel with the places of all that it reads and writes. Pieces are indices into the arena's placement; -1: none.
+/// One kernel with the places of all that it reads and writes. Pieces are indices into the arena's plan; -1: none.
 struct Program::Step {
   std::string name;
   ValueLayout layout = {};  ///< of the output
@@ -29,7 +29,7 @@ class Program::Planner {
   Planner(std::vector<Step>& steps, Purpose purpose) : steps_(steps), training_(purpose == Purpose::training) {}
 
   /// Fills in the pieces of all steps.
-  Placement plan();
+  ArenaPlan plan();
   int loss_gradient_piece() const { return loss_gradient_piece_; }
   int scratch_piece() const { return scratch_piece_; }
 
