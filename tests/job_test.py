@@ -83,9 +83,9 @@ class JobTest(unittest.TestCase):
         self.assertEqual(process.returncode, code, output)
         return output
 
-    def small(self, name, *more, samples=1500, batch=30):
+    def small(self, name, *more, samples=1500, batch=30, noise=6):
         return ["--model", "mlp", "--model-options", "hidden=32", "--data",
-                f"synthetic:classes=4,shape=1x12x12,samples={samples},seed=3,noise=6", "--batch", str(batch), "--out",
+                f"synthetic:classes=4,shape=1x12x12,samples={samples},seed=3,noise={noise}", "--batch", str(batch), "--out",
                 self.path(name), "--log-every", "1", "--threads", "1", *more]
 
     def summary(self, name):

@@ -37,6 +37,7 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
     options.rules.version = DISTBELIEF_VERSION;
     options.rules.configuration = configuration_digest(config);
     options.rules.workers = static_cast<int>(config.workers);
+    options.rules.servers = static_cast<int>(processes_of(config) - config.workers);
     options.rules.has_launcher = place.launcher_pid > 0;
     options.rules.stall_limit = std::chrono::milliseconds(std::llround(config.stall_after * 1000));
     const ProcessLog log(std::filesystem::path(*folder) / "logs" / "coordinator.log");

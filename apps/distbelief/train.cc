@@ -51,6 +51,11 @@ class ShowRun : public RunObserver {
   ProgressDisplay progress_;
 };
 
+/// What a user can do after a run that did not end by itself.
+std::string way_on(const RunSummary& summary) {
+  return summary.servers > 0 ? "" : fmt::format("; go on with: distbelief train --resume {}", summary.folder.string());
+}
+
 int show_summary(const RunSummary& summary) {
   fmt::print("\n");
   if (summary.status == "diverged") {
@@ -61,8 +66,8 @@ int show_summary(const RunSummary& summary) {
     return 3;
   }
   if (summary.status == "lost") {
-    fmt::print(stderr, "distbelief: a worker was lost: {}; go on with: distbelief train --resume {}\n", summary.problem,
-               summary.folder.string());
+    fmt::print(stderr, "distbelief: a {} was lost: {}{}\n", summary.servers > 0 ? "process" : "worker", summary.problem,
+               way_on(summary));
     return 4;
   }
   if (summary.last.test_accuracy) {
@@ -77,8 +82,7 @@ int show_summary(const RunSummary& summary) {
              grouped(audit.applied), grouped(audit.dropped), grouped(audit.lost), grouped(audit.duplicated));
   fmt::print("results         {}\n", summary.folder.string());
   if (summary.status == "interrupted") {
-    fmt::print("\nstopped after step {}; go on with: distbelief train --resume {}\n", summary.steps,
-               summary.folder.string());
+    fmt::print("\nstopped after step {}{}\n", summary.steps, way_on(summary));
     return stop_signal() == 0 ? 4 : 128 + stop_signal();  // 4: nobody here asked for it
   }
   return 0;

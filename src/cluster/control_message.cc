@@ -17,7 +17,7 @@ constexpr std::size_t kKinds = std::variant_size_v<ControlMessage>;
 constexpr std::array<std::string_view, kKinds> kNames = {
     "Join",          "Welcome",     "Refused",      "Heartbeat",  "Heard",     "Fenced",         "View",
     "Lost",          "Order",       "LeaseRequest", "LeaseGrant", "LeaseDone", "FenceConfirmed", "ExitSeen",
-    "StatusRequest", "StatusReply", "Notice",       "Leave",      "Ended"};
+    "StatusRequest", "StatusReply", "Notice",       "Leave",      "Ended",     "LeasePlan"};
 
 std::string with_article(std::uint16_t kind) {
   const std::string name = kind_name(kind);
@@ -98,6 +98,11 @@ void examine(const control::LeaseRequest& request, Complaint& complaint) {
 void examine(const control::LeaseGrant& grant, Complaint& complaint) {
   complaint.at_least(grant.epoch(), 0, "epoch").at_least(grant.first(), 0, "first sample");
   complaint.at_least(grant.count(), grant.finished() ? 0 : 1, "count");
+}
+void examine(const control::LeasePlan& plan, Complaint& complaint) {
+  complaint.at_least(plan.samples_per_epoch(), 1, "samples")
+      .at_least(plan.first_epoch(), 0, "epoch")
+      .at_least(plan.epochs(), 0, "epochs");
 }
 void examine(const control::LeaseDone& /*done*/, Complaint& /*complaint*/) {}
 void examine(const control::FenceConfirmed& /*confirmed*/, Complaint& /*complaint*/) {}
@@ -235,7 +240,8 @@ Lease from_wire(const control::LeaseGrant& grant) {
           .epoch = grant.epoch(),
           .first = grant.first(),
           .count = grant.count(),
-          .next_push = grant.next_push()};
+          .next_push = grant.next_push(),
+          .low_water = grant.low_water()};
 }
 
 }  // namespace distbelief

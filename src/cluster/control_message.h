@@ -17,7 +17,7 @@ using ControlMessage =
     std::variant<control::Join, control::Welcome, control::Refused, control::Heartbeat, control::Heard, control::Fenced,
                  control::View, control::Lost, control::Order, control::LeaseRequest, control::LeaseGrant,
                  control::LeaseDone, control::FenceConfirmed, control::ExitSeen, control::StatusRequest,
-                 control::StatusReply, control::Notice, control::Leave, control::Ended>;
+                 control::StatusReply, control::Notice, control::Leave, control::Ended, control::LeasePlan>;
 
 /// Far above the view of a job with a thousand members.
 inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20;

@@ -6,6 +6,18 @@
 
 namespace distbelief {
 
+void CoordinatorState::on(Record& record, const control::LeasePlan& plan) {
+  if (record.info.role != Role::server || leases_) {
+    misbehaves(record, "a LeasePlan");
+    return;
+  }
+  leases_.emplace(LeaseTable::Options{.samples_per_epoch = plan.samples_per_epoch(),
+                                      .first_epoch = plan.first_epoch(),
+                                      .epochs = plan.epochs(),
+                                      .first_id = std::max(plan.first_lease(), first_of_term(term_))});
+  serve_leases();
+}
+
 void CoordinatorState::on(Record& record, const control::LeaseRequest& request) {
   if (record.info.role != Role::worker) {
     misbehaves(record, "a LeaseRequest");
@@ -16,7 +28,7 @@ void CoordinatorState::on(Record& record, const control::LeaseRequest& request) 
 }
 
 void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
-  if (leases_.complete(record.info.id, done.lease())) {
+  if (leases_ && leases_->complete(record.info.id, done.lease())) {
     serve_leases();
     return;
   }
@@ -28,15 +40,15 @@ void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
 }
 
 void CoordinatorState::serve_leases() {
-  while (!lease_requests_.empty()) {
+  while (leases_ && !lease_requests_.empty()) {
     const WaitingRequest request = lease_requests_.front();
-    const auto answer = leases_.request(request.member, request.samples);
+    const auto answer = leases_->request(request.member, request.samples);
     if (std::holds_alternative<LeaseTable::Wait>(answer)) {
       return;
     }
     lease_requests_.pop_front();
     control::LeaseGrant grant;
-    grant.set_low_water(leases_.low_water());
+    grant.set_low_water(leases_->low_water());
     if (const auto* lease = std::get_if<Lease>(&answer)) {
       grant.set_lease(lease->id);
       grant.set_epoch(lease->epoch);
@@ -65,7 +77,9 @@ void CoordinatorState::fence(const Record& record) {
     }
     return;
   }
-  leases_.orphan(record.info.id);
+  if (leases_) {
+    leases_->orphan(record.info.id);
+  }
   Fence& fence = fences_[record.info.incarnation];
   fence.member = record.info.id;
   for (const Record* member : roster_.members()) {
@@ -81,7 +95,9 @@ void CoordinatorState::settle_fence(std::uint64_t incarnation) {
   if (found == fences_.end() || !found->second.unconfirmed.empty()) {
     return;
   }
-  leases_.release(found->second.member);
+  if (leases_) {
+    leases_->release(found->second.member);
+  }
   fences_.erase(found);
   serve_leases();
 }
@@ -95,8 +111,12 @@ void CoordinatorState::on(Record& server, const control::FenceConfirmed& confirm
   if (found == fences_.end() || found->second.unconfirmed.erase(server.info.id) == 0) {
     return;  // it joined after the death, and answers out of caution
   }
+  std::map<std::uint64_t, std::uint64_t> next_pushes;
   for (const auto& lease : confirmed.leases()) {
-    leases_.note_progress(found->second.member, lease.lease(), lease.next_push());
+    next_pushes[lease.lease()] = lease.next_push();
+  }
+  if (leases_) {
+    leases_->note_progress(found->second.member, next_pushes);
   }
   settle_fence(confirmed.incarnation());
 }

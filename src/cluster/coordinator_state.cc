@@ -14,9 +14,6 @@ using std::chrono::milliseconds;
 // At a job's end everybody leaves, and nobody needs to know at once.
 constexpr milliseconds kViewDelayAfterLeave{250};
 
-/// Numbers given under one term are never given under another.
-std::uint64_t first_of_term(std::uint64_t term) { return (term << 32) + 1; }
-
 }  // namespace
 
 CoordinatorState::CoordinatorState(JobRules rules, std::uint64_t term, Clock::time_point now)
@@ -26,12 +23,14 @@ CoordinatorState::CoordinatorState(JobRules rules, std::uint64_t term, Clock::ti
       now_(now),
       join_deadline_(now + rules_.join_limit),
       next_incarnation_(first_of_term(term)),
-      roster_(rules_.workers, rules_.servers),
-      leases_({.samples_per_epoch = rules_.samples_per_epoch,
-               .first_epoch = rules_.first_epoch,
-               .epochs = rules_.epochs,
-               .first_id = first_of_term(term)}) {
+      roster_(rules_.workers, rules_.servers) {
   check(rules_.workers >= 1 && rules_.servers >= 0, "a job has at least one worker");
+  if (rules_.samples_per_epoch > 0) {
+    leases_.emplace(LeaseTable::Options{.samples_per_epoch = rules_.samples_per_epoch,
+                                        .first_epoch = rules_.first_epoch,
+                                        .epochs = rules_.epochs,
+                                        .first_id = first_of_term(term)});
+  }
 }
 
 // Events.

@@ -84,6 +84,7 @@ class CoordinatorState {
   void on(Record& record, const control::StatusRequest& request);
   void on(Record& record, const control::Order& order);
   void on(Record& record, const control::ExitSeen& exit);
+  void on(Record& record, const control::LeasePlan& plan);
   void on(Record& record, const control::LeaseRequest& request);
   void on(Record& record, const control::LeaseDone& done);
   void on(Record& record, const control::FenceConfirmed& confirmed);
@@ -140,7 +141,7 @@ class CoordinatorState {
   std::optional<std::string> failure_;  // the first
   Clock::time_point stop_deadline_;
 
-  LeaseTable leases_;
+  std::optional<LeaseTable> leases_;  ///< nothing as long as there is no plan
   struct WaitingRequest {
     std::uint64_t member;
     std::int64_t samples;
@@ -152,6 +153,9 @@ class CoordinatorState {
   };
   std::map<std::uint64_t, Fence> fences_;  // by the incarnation that is fenced
 };
+
+/// Numbers given under one term are never given under another.
+inline std::uint64_t first_of_term(std::uint64_t term) { return (term << 32U) + 1; }
 
 /// Takes the same time wherever the texts differ.
 bool equal_in_constant_time(std::string_view a, std::string_view b);

@@ -26,7 +26,7 @@ struct JobRules {
   std::chrono::milliseconds launcher_stop_limit{4'000};  ///< the same, when there is no launcher any more
   std::chrono::milliseconds gap_limit{1'000};  ///< longer between two events: the coordinator was stopped, not they
 
-  std::int64_t samples_per_epoch = 0;  ///< for leases; 0: there are none
+  std::int64_t samples_per_epoch = 0;  ///< for leases; 0: none, unless a server brings a plan
   std::int64_t first_epoch = 0;
   std::int64_t epochs = 0;
 };

@@ -49,13 +49,14 @@ void LeaseTable::orphan(std::uint64_t owner) {
   }
 }
 
-void LeaseTable::note_progress(std::uint64_t owner, std::uint64_t id, std::uint64_t next_push) {
-  const auto found = open_.find(id);
-  if (found == open_.end() || found->second.owner != owner || !found->second.orphaned) {
-    return;  // told late, about what is settled
+void LeaseTable::note_progress(std::uint64_t owner, const std::map<std::uint64_t, std::uint64_t>& next_pushes) {
+  for (auto& [id, open] : open_) {
+    if (open.owner == owner && open.orphaned) {
+      const auto found = next_pushes.find(id);
+      const std::uint64_t next_push = found == next_pushes.end() ? 0 : found->second;
+      open.lowest_next_push = std::min(open.lowest_next_push.value_or(next_push), next_push);
+    }
   }
-  auto& lowest = found->second.lowest_next_push;
-  lowest = std::min(lowest.value_or(next_push), next_push);
 }
 
 void LeaseTable::release(std::uint64_t owner) {

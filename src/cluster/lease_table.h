@@ -37,8 +37,9 @@ class LeaseTable {
 
   /// Withholds what `owner` has; it can complete nothing more.
   void orphan(std::uint64_t owner);
-  /// Some block lacks the push `next_push` of a withheld lease; the next holder begins at the lowest that was told.
-  void note_progress(std::uint64_t owner, std::uint64_t id, std::uint64_t next_push);
+  /// What one server has of the withheld leases of `owner`: by lease, the first push that some block of it lacks. Of a
+  /// lease that it does not name it has nothing. The next holder begins at the lowest that any server told.
+  void note_progress(std::uint64_t owner, const std::map<std::uint64_t, std::uint64_t>& next_pushes);
   /// What `owner` had can be granted again.
   void release(std::uint64_t owner);
 

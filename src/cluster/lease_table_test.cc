@@ -61,10 +61,9 @@ TEST(LeaseTable, ARedoBeginsAtTheLowestPushThatABlockLacks) {
   const auto mine = granted(table.request(1, 4));
   const auto other = granted(table.request(2, 4));
   table.orphan(1);
-  table.note_progress(1, mine->id, 5);
-  table.note_progress(1, mine->id, 3);
-  table.note_progress(1, mine->id, 4);
-  table.note_progress(1, other->id, 2);  // not the dead one's: ignored
+  table.note_progress(1, {{mine->id, 5}});
+  table.note_progress(1, {{mine->id, 3}, {other->id, 2}});  // the other is not the dead one's: ignored
+  table.note_progress(1, {{mine->id, 4}});
   table.release(1);
   EXPECT_EQ(granted(table.request(2, 4))->next_push, 3U);
   table.orphan(2);

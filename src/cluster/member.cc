@@ -55,6 +55,15 @@ Member::LeaseAnswer Member::request_lease(std::int64_t samples, Clock::time_poin
   return session_->request_lease(samples, deadline);
 }
 
+void Member::plan_leases(const LeaseTable::Options& plan) {
+  control::LeasePlan message;
+  message.set_samples_per_epoch(plan.samples_per_epoch);
+  message.set_first_epoch(plan.first_epoch);
+  message.set_epochs(plan.epochs);
+  message.set_first_lease(plan.first_id);
+  session_->say(message);
+}
+
 void Member::complete_lease(std::uint64_t lease) {
   control::LeaseDone done;
   done.set_lease(lease);

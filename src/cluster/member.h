@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cluster/lease_table.h"
 #include "cluster/membership.h"
 #include "cluster/status.h"
 #include "transport/address.h"
@@ -112,6 +113,8 @@ class Member {
   void report_exit(const ProcessExit& exit);
   [[nodiscard]] std::optional<JobStatus> request_status(Clock::time_point deadline);
 
+  /// For the server that leads: what there is to lease. Once.
+  void plan_leases(const LeaseTable::Options& plan);
   struct LeasesFinished {};
   struct NoLease {};  ///< not by the deadline, or the coordinator is lost
   using LeaseAnswer = std::variant<Lease, LeasesFinished, NoLease>;

@@ -16,8 +16,10 @@ constexpr milliseconds kBetweenAttempts{20};
 }  // namespace
 
 std::string Member::Session::open(Clock::time_point deadline) {
+  std::string reason;
   for (;;) {
-    const Attempt tried = attempt(std::min(deadline, Clock::now() + kAttemptLimit));
+    const Clock::time_point limit = std::min(deadline, Clock::now() + kAttemptLimit);
+    const Attempt tried = attempt(limit);
     if (tried.kind == Attempt::Kind::joined) {
       thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
       return {};
@@ -25,8 +27,11 @@ std::string Member::Session::open(Clock::time_point deadline) {
     if (tried.kind != Attempt::Kind::failed) {
       return tried.reason;
     }
+    if (reason.empty() || Clock::now() < limit) {  // that time ran out tells less than what was seen before
+      reason = tried.reason;
+    }
     if (Clock::now() + kBetweenAttempts >= deadline) {
-      return fmt::format("no coordinator was reached: {}", tried.reason);
+      return fmt::format("no coordinator was reached: {}", reason);
     }
     std::this_thread::sleep_for(kBetweenAttempts);
   }

@@ -6,13 +6,26 @@
 #include "exec/replica.h"
 #include "params/parameter_shard.h"
 #include "params/state_visitor.h"
+#include "server/wire.h"
 
 namespace distbelief {
+
+/// Which push a batch belongs to.
+struct PushUnit {
+  PushId id = {};
+  UnitSamples samples = {};     ///< of the whole unit
+  bool ends = true;             ///< the batch is the unit's last
+  std::uint64_t low_water = 0;  ///< all leases below are done
+};
 
 /// Where a strategy gets its samples, and whom it tells what became of them: the sample audit stands behind it.
 class BatchStream {
  public:
   virtual ~BatchStream() = default;
+  /// For strategies that push to servers: of the batch that next() gave last.
+  virtual PushUnit unit() const { return {}; }
+  /// For the same: the unit is in every block, and whoever keeps the books knows it.
+  virtual void reported(const PushUnit& /*unit*/) {}
   /// The next batch, valid until the next call; null at the end of an epoch. In a group all members see equally many
   /// batches an epoch; one may be empty.
   virtual const Batch* next() = 0;

@@ -19,7 +19,8 @@ void ControlEvents::operator()(const MemberEvent& event) {
     lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
     tell_fabric();
     changed_.notify_all();
-  } else if (const auto* view = std::get_if<View>(&event); view != nullptr && view->number > 1 && !view->peaceful) {
+  } else if (const auto* view = std::get_if<View>(&event);
+             view != nullptr && view->number > 1 && !view->peaceful && bond_ == Bond::all_or_none) {
     // Who failed and left is not there any more either.
     const std::scoped_lock lock(mutex_);
     changed_view_ = view->reason;

@@ -17,6 +17,11 @@ namespace distbelief {
 /// Called on the member's thread; all functions are thread-safe.
 class ControlEvents {
  public:
+  /// Whether a group that lost one of its members cannot go on, so that nobody is waited for any more; otherwise each
+  /// link stands for itself.
+  enum class Bond : std::uint8_t { all_or_none, each_link };
+  explicit ControlEvents(Bond bond) : bond_(bond) {}
+
   void operator()(const MemberEvent& event);
 
   /// From now on deaths are told to the fabric, and those of before at once. Borrowed until it is set to null.
@@ -38,6 +43,7 @@ class ControlEvents {
   void tell_fabric();
   void lose(Rank rank, const std::string& reason);
 
+  const Bond bond_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Fabric* fabric_ = nullptr;                        // these four: guarded by mutex_

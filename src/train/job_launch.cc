@@ -201,7 +201,7 @@ class Job {
       } else {
         argv.insert(argv.end(), {"--oversubscribe", "--bind-to", "none"});
       }
-      argv.insert(argv.end(), {"-n", std::to_string(config_.workers)});
+      argv.insert(argv.end(), {"-n", std::to_string(processes_of(config_))});
       const auto hosts = mpi_host_options(mpi_of_this_build(), config_, environment());
       argv.insert(argv.end(), hosts.begin(), hosts.end());
       argv.insert(argv.end(), worker.begin(), worker.end());
@@ -209,9 +209,10 @@ class Job {
       return;
     }
     worker.insert(worker.end(), {"--rank", ""});
-    for (std::int64_t rank = 0; rank < config_.workers; ++rank) {
+    for (std::int64_t rank = 0; rank < processes_of(config_); ++rank) {
       worker.back() = std::to_string(rank);
-      launcher_.start(process(fmt::format("worker {}", rank), worker), 0, Launcher::WhenLost::others_go_on);
+      const std::string name = fmt::format("{} {}", role_of_rank(config_, static_cast<int>(rank)), rank);
+      launcher_.start(process(name, worker), 0, Launcher::WhenLost::others_go_on);
     }
   }
 
@@ -236,7 +237,7 @@ class Job {
         }
       } else if (const auto* lost = std::get_if<MemberLost>(&event)) {
         note_death(fmt::format("{}: {}", describe(lost->member), lost->reason),
-                   worker_log_path(options_.folder, lost->member.rank.value));
+                   process_log_path(options_.folder, role_name(lost->member.role), lost->member.rank.value));
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
         over_ = true;
         if (!ended->succeeded && problem_.empty()) {

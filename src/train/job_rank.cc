@@ -152,7 +152,7 @@ std::string why_no_mpi(const MpiLauncher& launcher) {
 WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObserver& observer,
                            const std::function<bool()>& stop_requested) {
   const bool first = options.launcher.rank == 0;
-  config.workers = options.launcher.size;
+  config.workers = options.launcher.size - (processes_of(config) - config.workers);
   config.hosts.clear();  // the launcher has chosen them
   if (config.transport == "socket") {
     return train_over_sockets(options, config, observer, stop_requested);

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
+#include <set>
 
 #include "base/error.h"
 #include "cluster/job_file.h"
@@ -52,20 +55,83 @@ int share_cores(Group& group, const View& view, const RunConfig& config) {
   int index = 0;
   int sharers = 0;
   for (std::size_t i = 0; i < usable.size(); ++i) {
-    if (usable[i] == usable[self] && view.members[i].host == view.members[self].host) {
+    if (view.members[i].role == Role::worker && usable[i] == usable[self] &&
+        view.members[i].host == view.members[self].host) {
       index += i < self ? 1 : 0;
       ++sharers;
     }
+  }
+  if (view.members[self].role == Role::server) {
+    return std::max(1, sharers);  // it goes where a core is free
   }
   const bool bound = config.bind == "cores" && !bind_to_share(index, sharers, static_cast<int>(config.threads)).empty();
   return bound ? 1 : sharers;
 }
 
-void show_last_words(RunObserver& show, const std::filesystem::path& folder, Rank rank) {
-  show.note(fmt::format("the last lines of worker {} ({}):", rank.value, worker_log_path(folder, rank.value).string()));
-  for (const std::string& line : last_words(worker_log_path(folder, rank.value))) {
+void show_last_words(RunObserver& show, const std::filesystem::path& folder, std::string_view role, Rank rank) {
+  const std::filesystem::path log = process_log_path(folder, role, rank.value);
+  show.note(fmt::format("the last lines of {} {} ({}):", role, rank.value, log.string()));
+  for (const std::string& line : last_words(log)) {
     show.note(line);
   }
+}
+
+/// What a server asks about the others, answered from the newest view.
+class ServedWatch {
+ public:
+  ServedWatch(const Member& member, const View& first) : member_(member) {
+    for (const MemberInfo& other : first.members) {
+      if (other.role == Role::worker) {
+        workers_.insert(other.incarnation);
+      }
+    }
+  }
+  /// Workers that were there and are not any more, each once.
+  std::vector<std::uint64_t> newly_lost() {
+    std::set<std::uint64_t> here;
+    for (const MemberInfo& other : member_.view().members) {
+      here.insert(other.incarnation);
+    }
+    std::vector<std::uint64_t> lost;
+    std::ranges::set_difference(workers_, here, std::back_inserter(lost));
+    for (const std::uint64_t incarnation : lost) {
+      workers_.erase(incarnation);
+    }
+    return lost;
+  }
+  int workers_left() const {
+    const View view = member_.view();
+    return static_cast<int>(
+        std::ranges::count_if(view.members, [](const MemberInfo& other) { return other.role == Role::worker; }));
+  }
+  bool is_gone(Rank rank) const { return member_.view().find(rank) == nullptr; }
+
+ private:
+  const Member& member_;
+  std::set<std::uint64_t> workers_;  // by incarnation
+};
+
+ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSource& leases, ServedWatch& watch) {
+  ServedTeam team;
+  team.fabric = &fabric;
+  team.view = static_cast<std::uint32_t>(view.number);
+  team.incarnation = member.self().incarnation;
+  team.workers = static_cast<int>(
+      std::ranges::count_if(view.members, [](const MemberInfo& other) { return other.role == Role::worker; }));
+  team.servers = static_cast<int>(view.members.size()) - team.workers;
+  team.leases = &leases;
+  team.plan_leases = [&member](const LeaseTable::Options& plan) { member.plan_leases(plan); };
+  team.newly_lost = [&watch] { return watch.newly_lost(); };
+  team.fenced = [&member](std::uint64_t incarnation, const std::vector<PushId>& open) {
+    std::vector<Member::LeaseProgress> progress;
+    for (const PushId& push : open) {
+      progress.push_back({push.lease, push.seq});
+    }
+    member.confirm_fence(incarnation, progress);
+  };
+  team.workers_left = [&watch] { return watch.workers_left(); };
+  team.leader_left = [&watch, leader = team.leader()] { return watch.is_gone(leader); };
+  return team;
 }
 
 int exit_code_of(const RunSummary& summary) {
@@ -77,7 +143,8 @@ WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& 
   MpiWorld world(Clock::now() + kJoinPatience);
   options.log_is_output = !std::filesystem::exists(options.folder);
   if (!options.log_is_output) {
-    ProcessLog(worker_log_path(options.folder, world.rank().value))
+    const std::string_view role = role_of_rank(config_of_run(options.folder), world.rank().value);
+    ProcessLog(process_log_path(options.folder, role, world.rank().value))
         .take_output();  // what mpirun would mix with others'
   }
   auto fabric = std::make_unique<MpiFabric>(world);
@@ -169,14 +236,14 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   }
   WorkerActivity activity;
   std::optional<ProcessLog> opened_log;  // these three are used by the member's thread
-  ControlEvents events;
+  ControlEvents events(is_served(config.algorithm) ? ControlEvents::Bond::each_link : ControlEvents::Bond::all_or_none);
   request.version = options.version;
   request.token = job.token;
   request.configuration = configuration_digest(config);
   request.host = options.host.empty() ? this_machine().host : options.host;
   request.tls = tls_of(config);
   request.pid = ::getpid();
-  request.role = Role::worker;
+  request.role = Role::any;  // its rank says which
   request.launch = options.launch;
   request.on_event = [&events](const MemberEvent& event) { events(event); };
   request.progress = [&activity] { return activity.progress(); };
@@ -187,7 +254,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   Member& member = *joined.member;
   const ProcessLog& log = options.log_is_output
                               ? opened_log.emplace(FileDescriptor(::dup(STDOUT_FILENO)))
-                              : opened_log.emplace(worker_log_path(options.folder, member.self().rank.value));
+                              : opened_log.emplace(process_log_path(options.folder, role_name(member.self().role),
+                                                                    member.self().rank.value));
   log.line(fmt::format("{} joined{}", describe(member.self()),
                        options.restarts > 0 ? fmt::format(", restart {}", options.restarts) : ""));
   events.set_log(&log);
@@ -208,7 +276,12 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       ranks.push_back(other.rank);
     }
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
-    WorkerObserver observer(member, activity, log, group.position() == 0, show);
+    CoordinatorLeases leases(member);
+    ServedWatch watch(member, *view);
+    const ServedTeam served = served_team(member, *view, *fabric, leases, watch);
+    const bool is_served_job = is_served(config.algorithm);
+    const bool leads = is_served_job ? served.leads() : group.position() == 0;
+    WorkerObserver observer(member, activity, log, leads, show);
     std::optional<WorkerChaos> chaos;
     if (!config.chaos.empty()) {
       chaos.emplace(config, WorkerChaos::Place{.self = self.value,
@@ -220,24 +293,25 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     }
     const auto stop = [&] { return stop_requested() || events.stop(); };
     try {
-      const Team team = {.group = &group,
+      const Team team = {.group = is_served_job ? nullptr : &group,
                          .sharers = share_cores(group, *view, config),
                          .explain = [&](const std::string& seen) { return events.explain(seen); },
                          .takes_over = [&] { return events.first_alive(group.position()); },
                          .activity = &activity,
                          .chaos = chaos ? &*chaos : nullptr,
-                         .restarts = options.restarts};
+                         .restarts = options.restarts,
+                         .served = is_served_job ? &served : nullptr};
       const RunSummary summary = Trainer::in_team(team, options.folder, options.resumes, config, observer).run(stop);
       result.exit_code = exit_code_of(summary);
       result.summary = summary;
-      result.tells = group.position() == 0 || (summary.status == "lost" && team.takes_over());
+      result.tells = leads || (!is_served_job && summary.status == "lost" && team.takes_over());
       log.line(fmt::format("ends: {}{}", summary.status, summary.problem.empty() ? "" : ": " + summary.problem));
       if (result.tells) {
         observer.relay().ended(summary);
       }
       if (result.tells && show != nullptr) {
         for (const Rank rank : events.lost()) {
-          show_last_words(*show, options.folder, rank);
+          show_last_words(*show, options.folder, role_of_rank(config, rank.value), rank);
         }
       }
       member.leave(result.exit_code == 0, summary.problem.empty() ? summary.status : summary.problem,
@@ -252,7 +326,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       throw;
     }
     events.set_fabric(nullptr);
-    if (world != nullptr && result.exit_code == 4) {
+    if (world != nullptr && (result.exit_code == 4 || (is_served_job && !events.lost().empty()))) {
       world->leave_without_finalize();
     }
   }

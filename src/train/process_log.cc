@@ -17,8 +17,8 @@ constexpr int kLastLines = 5;
 
 }  // namespace
 
-std::filesystem::path worker_log_path(const std::filesystem::path& run_folder, int rank) {
-  return run_folder / "logs" / fmt::format("worker-{}.log", rank);
+std::filesystem::path process_log_path(const std::filesystem::path& run_folder, std::string_view role, int rank) {
+  return run_folder / "logs" / fmt::format("{}-{}.log", role, rank);
 }
 
 ProcessLog::ProcessLog(const std::filesystem::path& file) {

@@ -10,7 +10,7 @@
 namespace distbelief {
 
 /// RUN/logs/worker-1.log.
-std::filesystem::path worker_log_path(const std::filesystem::path& run_folder, int rank);
+std::filesystem::path process_log_path(const std::filesystem::path& run_folder, std::string_view role, int rank);
 
 /// What a process of a job writes down: lines with the time of day in microseconds, UTC, each written at once and in
 /// one piece. Where it cannot be written nothing is: nobody stops training for that. Thread-safe.

@@ -21,7 +21,7 @@ struct ProcessLogTest : testing::Test {
 
 TEST_F(ProcessLogTest, LinesHaveTheTimeInMicroseconds) {
   std::filesystem::create_directories(folder);
-  const std::filesystem::path file = worker_log_path(folder, 3);
+  const std::filesystem::path file = process_log_path(folder, "worker", 3);
   EXPECT_EQ(file, folder / "logs" / "worker-3.log");
   ProcessLog(file).line("joined");
   EXPECT_THAT(read_file(file), MatchesRegex("[0-9]+-..-..T..:..:..[.][0-9]+Z joined\n"));
@@ -36,7 +36,7 @@ TEST_F(ProcessLogTest, TheLastWordsAreShortAndIndented) {
 }
 
 TEST_F(ProcessLogTest, AHostThatDoesNotSeeTheRunMakesNoFolder) {
-  ProcessLog(worker_log_path(folder, 3)).line("unheard");
+  ProcessLog(process_log_path(folder, "worker", 3)).line("unheard");
   EXPECT_FALSE(std::filesystem::exists(folder));
 }
 

@@ -47,6 +47,7 @@ json run_summary_json(const RunSummary& summary) {
           {"data", summary.data},
           {"parameters", summary.parameters},
           {"workers", summary.workers},
+          {"servers", summary.servers},
           {"restarts", summary.restarts},
           {"batch", summary.batch},
           {"batch_per_worker", summary.batch_per_worker},
@@ -74,6 +75,7 @@ RunSummary run_summary_from(const json& value) {
   summary.data = value.at("data");
   summary.parameters = value.at("parameters");
   summary.workers = value.at("workers");
+  summary.servers = value.at("servers");
   summary.restarts = value.at("restarts");
   summary.batch = value.at("batch");
   summary.batch_per_worker = value.at("batch_per_worker");

@@ -57,7 +57,7 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
 }
 
 void Trainer::Run::write_checkpoint(std::optional<double> score) {
-  if (!folder) {
+  if (!folder || team.served != nullptr) {
     return;
   }
   doing(WorkerActivity::Kind::writing_checkpoint);

@@ -199,7 +199,7 @@ std::vector<RunOption> make_options() {
   table.group("Length");
   table.number("epochs", &RunConfig::epochs, kCount, "N", "passes over the training data");
   table.number("batch", &RunConfig::batch, kCount, "N",
-               "samples an update, over all workers; averaging, gossip: of each worker");
+               "samples an update, over all workers; averaging, gossip, async, downpour: of each worker");
   table.number(
       "accumulate", &RunConfig::accumulate, kCount, "N",
       "compute a worker's batch in so many parts, whose gradients are added up: for batches larger than memory");
@@ -244,11 +244,14 @@ std::vector<RunOption> make_options() {
   table.number("lr-floor", &RunConfig::lr_floor, kNotNegative, "RATE", "schedule cosine: the rate at the end");
 
   table.group("Who computes");
-  table.text("algorithm", &RunConfig::algorithm, "NAME",
-             "local: one process; allreduce: each worker on its share of a batch, gradients summed over all; sync: the "
-             "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged; "
-             "gossip: each on batches of its own, gradients sent to all others and applied as they come",
-             {"local", "allreduce", "sync", "averaging", "gossip"});
+  table.text(
+      "algorithm", &RunConfig::algorithm, "NAME",
+      "local: one process; allreduce: each worker on its share of a batch, gradients summed over all; sync: the "
+      "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged; "
+      "gossip: each on batches of its own, gradients sent to all others and applied as they come; async: each at "
+      "its own pace, gradients pushed to parameter servers and parameters fetched from them; downpour: the same, "
+      "less often, with steps of the worker's own between",
+      {"local", "allreduce", "sync", "averaging", "gossip", "async", "downpour"});
   table.number("workers", &RunConfig::workers, kWorkers, "N",
                "processes that train together; with --hosts as many as they have places");
   table.text(
@@ -256,6 +259,15 @@ std::vector<RunOption> make_options() {
       "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed, sockets "
       "with --hosts or TLS",
       {"auto", "mpi", "socket", "threads"});
+  table.number("servers", &RunConfig::servers, kWorkers, "N", "async, downpour: processes that hold the parameters");
+  table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
+               "downpour: gradients of so many batches are summed before they are pushed");
+  table.number("n-fetch", &RunConfig::n_fetch, kWorkers, "BATCHES",
+               "downpour: parameters are fetched every so many batches");
+  table.text("prefetch", &RunConfig::prefetch, "WHEN",
+             "downpour: on: parameters are asked for one batch early, and come while it computes; auto: when they are "
+             "not fetched for every batch",
+             {"auto", "on", "off"});
   {
     RunOption& option =
         table.add("average-every", "STEPS|epoch|end",
@@ -383,7 +395,17 @@ std::string config_text(const RunConfig& config) {
   return text;
 }
 
-bool is_synchronous(std::string_view algorithm) { return algorithm != "averaging" && algorithm != "gossip"; }
+bool is_served(std::string_view algorithm) { return algorithm == "async" || algorithm == "downpour"; }
+
+std::int64_t processes_of(const RunConfig& config) {
+  return config.workers + (is_served(config.algorithm) ? config.servers : 0);
+}
+
+std::string_view role_of_rank(const RunConfig& config, int rank) { return rank < config.workers ? "worker" : "server"; }
+
+bool is_synchronous(std::string_view algorithm) {
+  return algorithm != "averaging" && algorithm != "gossip" && !is_served(algorithm);
+}
 
 std::int64_t global_batch(const RunConfig& config) {
   return is_synchronous(config.algorithm) ? config.batch : config.batch * config.workers;
@@ -408,6 +430,13 @@ void check_config(const RunConfig& config) {
   if (config.algorithm == "gossip" && config.gossip_quorum >= config.workers) {
     throw InputError(fmt::format("--gossip-quorum {}: with --workers {} there are only {} others", config.gossip_quorum,
                                  config.workers, config.workers - 1));
+  }
+  if (config.algorithm == "async" && (config.n_push != 1 || config.n_fetch != 1)) {
+    throw InputError("--n-push and --n-fetch are for --algorithm downpour: async pushes and fetches for every batch");
+  }
+  if (is_served(config.algorithm) && config.clip_norm > 0) {
+    throw InputError(
+        fmt::format("--clip-norm is not for --algorithm {}: no server sees the whole gradient", config.algorithm));
   }
   if (config.average_every < 0 && config.outer_optimizer != "none") {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");

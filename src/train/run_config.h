@@ -59,6 +59,10 @@ struct RunConfig {
   std::string outer_optimizer = "none";
   double outer_lr = 1;
   double outer_momentum = 0.9;
+  std::int64_t servers = 1;  ///< of algorithms that have them
+  std::int64_t n_push = 1;
+  std::int64_t n_fetch = 1;
+  std::string prefetch = "auto";
   std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
   std::int64_t threads = 0;         ///< of each worker; 0: the cores that this machine's workers may use, shared out
   std::string thread_mode = "auto";
@@ -114,6 +118,13 @@ std::string config_text(const RunConfig& config);
 
 /// Whether --batch is shared out over the workers, which make each step together; otherwise it is each worker's.
 bool is_synchronous(std::string_view algorithm);
+
+/// Whether the parameters are with servers, which the workers push to and fetch from.
+bool is_served(std::string_view algorithm);
+/// Workers and servers.
+std::int64_t processes_of(const RunConfig& config);
+/// "worker" or "server": what the process of this rank is.
+std::string_view role_of_rank(const RunConfig& config, int rank);
 
 /// Samples that all workers together take in a step, and the most that one of them takes.
 std::int64_t global_batch(const RunConfig& config);

@@ -73,7 +73,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["optimizer"] = config.optimizer;
   root["workers"] = summary.workers;
   root["restarts"] = summary.restarts;
-  root["servers"] = 0;
+  root["servers"] = summary.servers;
   root["threads"] = summary.threads;
   root["thread_mode"] = summary.thread_mode;
   root["train_loss"] = summary.epochs > 0 ? ordered_json(summary.last.train_loss) : ordered_json(nullptr);
@@ -95,6 +95,16 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
                      {"dropped", audit.dropped},
                      {"lost", audit.lost},
                      {"duplicated", audit.duplicated}};
+  if (summary.staleness) {
+    const StalenessCounts& counts = *summary.staleness;
+    ordered_json histogram = ordered_json::object();
+    for (std::size_t i = 0; i < counts.units.size(); ++i) {
+      if (counts.units[i] > 0) {
+        histogram[i < StalenessCounts::kMost ? std::to_string(i) : fmt::format("{}+", i)] = counts.units[i];
+      }
+    }
+    root["staleness"] = {{"mean", counts.mean()}, {"max", counts.most}, {"histogram", histogram}};
+  }
   if (!summary.problem.empty()) {
     root["problem"] = summary.problem;
   }
@@ -105,7 +115,9 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model = graph.name();
   summary.data = data.name;
   summary.parameters = table.parameter_count();
-  summary.workers = team.size();
+  summary.workers = team.workers();
+  summary.servers = team.served != nullptr ? team.served->servers : 0;
+  summary.staleness = staleness;
   summary.restarts = team.restarts;
   summary.batch = global_batch;
   summary.batch_per_worker = batch_per_worker(config);
@@ -115,13 +127,13 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.epochs = static_cast<std::int64_t>(state.epoch);
   summary.last = state.last;
   summary.train_seconds = state.train_seconds;
-  summary.samples = ledger.total();
+  summary.samples = served_audit ? *served_audit : ledger.total();
   summary.folder = config.out;
   summary.has_classes = data.train->spec().classes > 0;
   summary.model_step = state.step;
 
   if (!team.leads()) {
-    if (summary.status == "lost" && joined && team.takes_over && team.takes_over() && strategy->holds_state()) {
+    if (team.served == nullptr && summary.status == "lost" && joined && team.takes_over && team.takes_over() && strategy->holds_state()) {
       // This member knows as much as the leader did, so its work is not lost with it.
       if (!std::filesystem::exists(std::filesystem::path(config.out) / "run.yaml")) {
         observer.note(
@@ -135,13 +147,16 @@ void Trainer::Run::write_results(RunSummary& summary) {
     return;
   }
   const bool diverged = summary.status == "diverged";
-  if (!diverged && strategy->holds_state() && checkpointed_step != state.step) {
+  if (!diverged && strategy != nullptr && strategy->holds_state() && checkpointed_step != state.step) {
     write_checkpoint(std::nullopt);
   }
   if (summary.status == "finished" || summary.status == "stopped early") {
     Buffer best;
     std::span<const float> values = replica->values();
-    if (state.best_step >= 0 && state.best_step != state.step) {
+    if (best_values.bytes() > 0) {
+      values = best_values.as<float>();
+      summary.model_step = state.best_step;
+    } else if (state.best_step >= 0 && state.best_step != state.step) {
       // Validation was asked for: the model that people take away is the one that did best on it.
       const Checkpoint kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", state.best_step));
       best = float_buffer(table.size());

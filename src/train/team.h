@@ -5,6 +5,7 @@
 
 #include "comm/group.h"
 #include "graph/loss.h"
+#include "train/served_team.h"
 #include "train/worker_activity.h"
 #include "train/worker_chaos.h"
 
@@ -26,9 +27,12 @@ struct Team {
   WorkerChaos* chaos = nullptr;        ///< borrowed: what --chaos does to this member; null: as it makes it itself
   int restarts = 0;                    ///< how often the launcher has started this job again
 
+  const ServedTeam* served = nullptr;  ///< borrowed: the parameters are with servers, and there is no group
+
   int position() const { return group == nullptr ? 0 : group->position(); }
   int size() const { return group == nullptr ? 1 : group->size(); }
-  bool leads() const { return position() == 0; }
+  int workers() const { return served != nullptr ? served->workers : size(); }
+  bool leads() const { return served != nullptr ? served->leads() : position() == 0; }
 
   /// Adds up everybody's sums, in order of position.
   Outcome sum(LossSums& sums) const;

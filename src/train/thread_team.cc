@@ -1,5 +1,6 @@
 #include "train/thread_team.h"
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -49,7 +50,12 @@ class NotesOfAll : public RunObserver {
 RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, const RunConfig& config,
                             RunObserver& observer, const std::function<bool()>& stop_requested) {
   const auto workers = static_cast<int>(config.workers);
-  std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(workers);
+  const auto members = static_cast<int>(processes_of(config));
+  const int leader = is_served(config.algorithm) ? workers : 0;
+  std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(members);
+  SharedLeases leases;
+  std::atomic<int> workers_left = workers;
+  std::atomic<bool> leader_left = false;
   NotesOfAll notes(observer);
   std::mutex mutex;
   std::exception_ptr first_error;
@@ -58,9 +64,24 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
     const std::unique_ptr<Fabric> fabric =  // who fails is lost to the others
         with_faults(std::move(fabrics[static_cast<std::size_t>(rank)]), config, faulty);
     RunSummary summary;
+    std::optional<Group> group;
+    ThreadLeases own_leases(leases, static_cast<std::uint64_t>(rank) + 1);
+    const ServedTeam served = {.fabric = fabric.get(),
+                               .view = 1,
+                               .incarnation = static_cast<std::uint64_t>(rank) + 1,
+                               .workers = workers,
+                               .servers = members - workers,
+                               .leases = &own_leases,
+                               .plan_leases = [&](const LeaseTable::Options& plan) { leases.plan(plan); },
+                               .workers_left = [&] { return workers_left.load(); },
+                               .leader_left = [&] { return leader_left.load(); }};
     try {
-      Group group(*fabric, all_ranks(*fabric), 1);
-      Team team = {.group = &group, .sharers = workers};
+      Team team = {.sharers = workers};
+      if (is_served(config.algorithm)) {
+        team.served = &served;
+      } else {
+        team.group = &group.emplace(*fabric, all_ranks(*fabric), 1);
+      }
       std::optional<WorkerChaos> chaos;
       if (!config.chaos.empty()) {
         team.chaos = &chaos.emplace(
@@ -76,16 +97,20 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
         first_error = std::current_exception();
       }
     }
+    workers_left -= rank < workers ? 1 : 0;
+    leader_left = leader_left || rank == leader;
     return summary;
   };
   RunSummary summary;
   {
     std::vector<std::jthread> others;
-    std::vector<RunObserver> silent(static_cast<std::size_t>(workers));
-    for (int rank = 1; rank < workers; ++rank) {
-      others.emplace_back([&, rank] { (void)work(rank, silent[static_cast<std::size_t>(rank)]); });
+    std::vector<RunObserver> silent(static_cast<std::size_t>(members));
+    for (int rank = 0; rank < members; ++rank) {
+      if (rank != leader) {
+        others.emplace_back([&, rank] { (void)work(rank, silent[static_cast<std::size_t>(rank)]); });
+      }
     }
-    summary = work(0, notes);
+    summary = work(leader, notes);
   }
   notes.tell();
   if (first_error) {

@@ -92,9 +92,9 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   for (const std::string& pattern : config.freeze) {
     table.freeze(pattern);
   }
-  config.workers = team.size();  // what is written down is what runs
+  config.workers = team.workers();  // what is written down is what runs
   global_batch = distbelief::global_batch(config);
-  const auto batch = static_cast<std::uint64_t>(global_batch);
+  const auto batch = static_cast<std::uint64_t>(team.served != nullptr ? config.batch * config.n_push : global_batch);
   steps_per_epoch = (data.train->size() + batch - 1) / batch;
   schedule = make_schedule(schedule_options(config, steps_per_epoch));
 
@@ -113,6 +113,9 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   replica = std::make_unique<Replica>(graph, table, options);
   table.initialize(config.seed, replica->values());
   const GroupOptions group_options = {.most_rows = share, .patience = team.patience};
+  if (team.served != nullptr) {
+    return;  // each part of it makes what it needs
+  }
   if (team.group == nullptr) {
     strategy = std::make_unique<Local>(*replica, *rule);
   } else if (config.algorithm == "sync") {
@@ -208,7 +211,11 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
       lines.push_back("          anew " + name);
     }
   }
-  if (run.team.size() > 1) {
+  if (run.team.served != nullptr) {
+    lines.insert(lines.begin() + 3,
+                 fmt::format("workers {}, servers {} ({}): push every {}, fetch every {}", run.config.workers,
+                             run.config.servers, run.config.algorithm, run.config.n_push, run.config.n_fetch));
+  } else if (run.team.size() > 1) {
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
                                                 run.config.algorithm, run.global_batch / run.team.size()));
   }
@@ -236,10 +243,16 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 
 const std::filesystem::path& Trainer::folder() const { return run_->folder->path(); }
 
-RunSummary Trainer::run(const std::function<bool()>& stop_requested) { return run_->train(stop_requested); }
+RunSummary Trainer::run(const std::function<bool()>& stop_requested) {
+  return run_->team.served != nullptr ? run_->train_served(stop_requested) : run_->train(stop_requested);
+}
 
 void change_run(const std::filesystem::path& path, RunConfig config) {
   check_config(config);
+  if (is_served(config.algorithm)) {
+    throw InputError(
+        fmt::format("--resume {}: --algorithm {} writes no checkpoints yet", path.string(), config.algorithm));
+  }
   const RunFolder folder = RunFolder::open(path);
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));

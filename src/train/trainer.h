@@ -10,6 +10,7 @@
 #include "metrics/counters.h"
 #include "metrics/progress.h"
 #include "train/run_config.h"
+#include "train/served_books.h"
 #include "train/team.h"
 
 namespace distbelief {
@@ -31,6 +32,7 @@ struct RunSummary {
   std::string model, data;
   std::int64_t parameters = 0;
   int workers = 1;
+  int servers = 0;
   std::int64_t batch = 0;  ///< samples of a step, over all workers
   std::int64_t batch_per_worker = 0;
   int restarts = 0;  ///< of the whole job, after a death
@@ -44,6 +46,7 @@ struct RunSummary {
   double samples_per_second = 0;
   double loader_wait_seconds = 0;
   SampleAudit samples;
+  std::optional<StalenessCounts> staleness;  ///< of runs through parameter servers
   std::string problem;  ///< diverged: at which step and in which layer; lost: which process and why
   std::filesystem::path folder;
   bool has_classes = true;

@@ -12,6 +12,8 @@
 #include "strategy/strategy.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
+#include "train/served_books.h"
+#include "train/served_links.h"
 #include "train/trained_model.h"
 #include "train/trainer.h"
 
@@ -53,6 +55,9 @@ struct Trainer::Run {
   std::unique_ptr<Replica> replica;
   std::unique_ptr<Strategy> strategy;
   SampleLedger ledger;
+  std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
+  std::optional<StalenessCounts> staleness;  ///< likewise
+  Buffer best_values;                        ///< likewise: of the best epoch on validation data
   TrainingState state;
   std::optional<RunFolder> folder;  ///< these three: the leader's
   std::optional<MetricsLog> metrics;
@@ -71,6 +76,10 @@ struct Trainer::Run {
   /// Tells whoever asks what this member does now.
   void doing(WorkerActivity::Kind kind) const { team.activity->begin(kind, state.step); }
   RunSummary train(const std::function<bool()>& stop_requested);
+  /// The same where parameters are with servers, and what a worker and the leader do then.
+  RunSummary train_served(const std::function<bool()>& stop_requested);
+  RunSummary work(ServedLinks& links, const Sampler& sampler, const std::function<bool()>& stop_requested);
+  RunSummary lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested);
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
   bool went_on(const StepReport& report, RunSummary& summary) const;

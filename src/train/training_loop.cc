@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -116,6 +117,10 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
     if (report.best) {
       state.best_score = *score;
       state.best_step = state.step;
+      if (team.served != nullptr) {
+        best_values = float_buffer(table.size());
+        std::ranges::copy(replica->values(), best_values.as<float>().begin());
+      }
     }
     state.epochs_since_best = report.best ? 0 : state.epochs_since_best + 1;
   }

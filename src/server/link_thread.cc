@@ -1,0 +1,59 @@
+#include "server/link_thread.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include "base/clock.h"
+
+namespace distbelief {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr microseconds kYieldFor{20};
+constexpr microseconds kShortNap{30};
+constexpr milliseconds kShortNapsFor{5};
+constexpr microseconds kLongNap{100};
+constexpr milliseconds kLongNapsFor{200};
+constexpr microseconds kIdleNap{1000};
+/// A nap ends that late at most; the system's own 50 us are longer than the naps.
+constexpr unsigned long kNapSlackNanoseconds = 2'000;
+
+}  // namespace
+
+void LinkThread::start(std::function<bool()> advance) {
+  thread_ = std::jthread([this, advance = std::move(advance)](const std::stop_token& stop) { run(stop, advance); });
+}
+
+void LinkThread::stop() { thread_ = {}; }
+
+void LinkThread::wake() {
+  const std::scoped_lock lock(mutex_);
+  wake_ = true;
+  woken_.notify_one();
+}
+
+void LinkThread::run(const std::stop_token& stop, const std::function<bool()>& advance) {
+  ::prctl(PR_SET_TIMERSLACK, kNapSlackNanoseconds);
+  Clock::time_point moved_at = Clock::now();
+  while (!stop.stop_requested()) {
+    if (advance()) {
+      moved_at = Clock::now();
+      continue;
+    }
+    const Clock::duration idle = Clock::now() - moved_at;
+    if (idle < kYieldFor) {
+      sched_yield();
+      continue;
+    }
+    const microseconds nap = idle < kShortNapsFor ? kShortNap : idle < kLongNapsFor ? kLongNap : kIdleNap;
+    std::unique_lock lock(mutex_);
+    if (woken_.wait_for(lock, stop, nap, [&] { return wake_; })) {
+      wake_ = false;
+      moved_at = Clock::now();
+    }
+  }
+}
+
+}  // namespace distbelief

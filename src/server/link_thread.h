@@ -1,0 +1,35 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace distbelief {
+
+/// The one thread that uses a process's fabric while parameters are served or fetched over it. It asks what stands on
+/// it to move on, again and again, and sleeps ever longer while nothing moves: microseconds while answers are due, a
+/// millisecond when the process computes.
+class LinkThread {
+ public:
+  LinkThread() = default;
+  LinkThread(const LinkThread&) = delete;
+  LinkThread& operator=(const LinkThread&) = delete;
+
+  /// `advance` does what can be done without waiting, and tells whether anything moved. It is called on this thread
+  /// until stop() returns.
+  void start(std::function<bool()> advance);
+  void stop();
+  /// There is something new to move. Thread-safe, also before start() and after stop().
+  void wake();
+
+ private:
+  void run(const std::stop_token& stop, const std::function<bool()>& advance);
+
+  std::mutex mutex_;
+  std::condition_variable_any woken_;
+  bool wake_ = false;    // guarded by mutex_
+  std::jthread thread_;  // last: it stops before the rest goes
+};
+
+}  // namespace distbelief

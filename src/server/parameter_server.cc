@@ -1,0 +1,141 @@
+#include "server/parameter_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+/// The state of one block among others: its names have the block's number in front.
+class BlockVisitor : public StateVisitor {
+ public:
+  BlockVisitor(StateVisitor& under, int block) : under_(under), prefix_(fmt::format("block {}/", block)) {}
+  void floats(std::string_view name, std::span<float> values) override { under_.floats(full(name), values); }
+  void number(std::string_view name, std::uint64_t& value) override { under_.number(full(name), value); }
+  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
+    under_.numbers(full(name), values);
+  }
+
+ private:
+  std::string full(std::string_view name) const { return prefix_ + std::string(name); }
+
+  StateVisitor& under_;
+  const std::string prefix_;
+};
+
+}  // namespace
+
+ParameterServer::ParameterServer(const ParameterTable& table, const BlockMap& map, std::vector<int> owned,
+                                 const UpdateRule& rule, std::span<const float> values, Options options)
+    : owned_(std::move(owned)), options_(std::move(options)) {
+  blocks_.reserve(owned_.size());
+  for (const int number : owned_) {
+    Block& block = blocks_.emplace_back();
+    block.range = map.blocks()[static_cast<std::size_t>(number)].range;
+    block.values = float_buffer(block.range.size());
+    const auto from =
+        values.subspan(static_cast<std::size_t>(block.range.begin), static_cast<std::size_t>(block.range.size()));
+    std::ranges::copy(from, block.values.as<float>().begin());
+    block.shard = std::make_unique<ParameterShard>(table, block.range, rule, block.values.as<float>());
+    floats_ += from.size();
+  }
+}
+
+ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::uint64_t> seen,
+                                std::span<const float> gradient) {
+  check(seen.size() == blocks_.size() && gradient.size() == floats_, "a push has a part for every block");
+  const std::shared_lock fences(fences_mutex_);
+  if (over_ || fenced_.contains(head.incarnation)) {
+    return {.status = over_ ? ReplyHead::Status::over : ReplyHead::Status::fenced};
+  }
+  {
+    const std::scoped_lock lock(leases_mutex_);
+    leases_.insert(head.push.lease);
+    if (head.low_water > low_water_) {
+      low_water_ = head.low_water;
+      leases_.erase(leases_.begin(), leases_.lower_bound(low_water_));
+      for (const Block& block : blocks_) {
+        block.shard->prune_leases(low_water_);
+      }
+    }
+  }
+  ReplyHead reply;
+  bool finite = true;
+  bool early = false;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    ParameterShard& shard = *blocks_[i].shard;
+    const std::span<const float> part = gradient.first(static_cast<std::size_t>(blocks_[i].range.size()));
+    gradient = gradient.subspan(part.size());
+    const UpdateReport report = shard.apply(head.push, std::span(&part, 1), head.scale,
+                                            options_.update(shard.version().value), Version{seen[i]});
+    early = early || report.result == ApplyResult::stale;
+    if (report.result == ApplyResult::applied) {
+      reply.blocks += 1;
+      reply.staleness_sum += report.staleness;
+      reply.staleness_most = std::max(reply.staleness_most, report.staleness);
+      finite = finite && report.finite;
+    }
+  }
+  reply.status = early                                   ? ReplyHead::Status::early
+                 : !finite                               ? ReplyHead::Status::nonfinite
+                 : reply.blocks == 0 && !blocks_.empty() ? ReplyHead::Status::duplicate
+                                                         : ReplyHead::Status::done;
+  return reply;
+}
+
+std::size_t ParameterServer::read(std::span<const std::uint64_t> have, std::span<std::uint64_t> versions,
+                                  std::span<float> values) const {
+  check(have.size() == blocks_.size() && versions.size() == blocks_.size() && values.size() >= floats_,
+        "a fetch has room for every block");
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const ParameterShard& shard = *blocks_[i].shard;
+    const std::uint64_t version = shard.version().value;
+    versions[i] = version;
+    if (have[i] == kNothing || version > have[i]) {
+      const auto size = static_cast<std::size_t>(blocks_[i].range.size());
+      versions[i] = shard.read(values.subspan(written, size)).value;
+      written += size;
+    }
+  }
+  return written;
+}
+
+void ParameterServer::fence(std::uint64_t incarnation) {
+  const std::unique_lock lock(fences_mutex_);
+  fenced_.insert(incarnation);
+}
+
+void ParameterServer::end() {
+  const std::unique_lock lock(fences_mutex_);
+  over_ = true;
+}
+
+std::uint64_t ParameterServer::next_push(std::uint64_t lease) const {
+  std::uint64_t lowest = ~std::uint64_t{0};
+  for (const Block& block : blocks_) {
+    lowest = std::min(lowest, block.shard->next_seq(lease));
+  }
+  return lowest;
+}
+
+std::vector<PushId> ParameterServer::open_leases() const {
+  std::vector<PushId> open;
+  const std::scoped_lock lock(leases_mutex_);
+  for (const std::uint64_t lease : leases_) {
+    open.push_back({lease, next_push(lease)});
+  }
+  return open;
+}
+
+void ParameterServer::visit_state(StateVisitor& visitor) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    BlockVisitor named(visitor, owned_[i]);
+    blocks_[i].shard->visit_state(named);
+  }
+}
+
+}  // namespace distbelief

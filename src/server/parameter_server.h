@@ -1,0 +1,80 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <vector>
+
+#include "params/parameter_shard.h"
+#include "server/block_map.h"
+#include "server/wire.h"
+
+namespace distbelief {
+
+/// The blocks that one server owns: values, optimizer state and which pushes have entered them. Knows no links: a
+/// ServerPort stands between it and the clients. Thread-safe: pushes and fetches of many clients run at once, and meet
+/// only where they touch the same block, for the time of one block's update.
+class ParameterServer {
+ public:
+  struct Options {
+    /// Rate, decay and clipping of the update that makes version `version` + 1 of a block. Thread-safe.
+    std::function<UpdateOptions(std::uint64_t version)> update;
+  };
+  /// `table`, `map` and `rule` are borrowed. `owned` are numbers of blocks, ascending; `values` is the whole space, of
+  /// which the owned blocks are copied.
+  ParameterServer(const ParameterTable& table, const BlockMap& map, std::vector<int> owned, const UpdateRule& rule,
+                  std::span<const float> values, Options options);
+
+  std::size_t blocks() const { return blocks_.size(); }
+  const std::vector<int>& owned() const { return owned_; }
+  /// Floats of all owned blocks together.
+  std::size_t floats() const { return floats_; }
+
+  /// Applies one push to every block, once however often it comes. `seen` has a version for each block, `gradient` the
+  /// sums for all of them, one after the other.
+  ReplyHead push(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
+
+  /// Writes the version of each block into `versions`, and the values of those that are newer than `have` one after the
+  /// other into `values`, which has room for all. Returns how many floats that are. Each block's values are of one
+  /// version. A version of have that is kNothing makes any version newer.
+  static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+  std::size_t read(std::span<const std::uint64_t> have, std::span<std::uint64_t> versions,
+                   std::span<float> values) const;
+
+  /// Takes nothing more from this incarnation. When it returns, no push of it is under way.
+  void fence(std::uint64_t incarnation);
+  /// Takes nothing more from anybody: who pushes is told that training is over. Reading goes on.
+  void end();
+  /// Of this lease every owned block has the pushes below this one.
+  std::uint64_t next_push(std::uint64_t lease) const;
+  /// Leases that pushes came from and that are not known to be done, with next_push().
+  std::vector<PushId> open_leases() const;
+
+  /// Shows the state of each block, names with the block's number in front.
+  void visit_state(StateVisitor& visitor);
+
+ private:
+  struct Block {
+    Range range;
+    Buffer values;
+    std::unique_ptr<ParameterShard> shard;
+  };
+
+  const std::vector<int> owned_;
+  const Options options_;
+  std::vector<Block> blocks_;
+  std::size_t floats_ = 0;
+
+  mutable std::shared_mutex fences_mutex_;  // shared while a push is applied
+  std::set<std::uint64_t> fenced_;          // guarded by fences_mutex_
+  bool over_ = false;                       // guarded by fences_mutex_
+  mutable std::mutex leases_mutex_;
+  std::set<std::uint64_t> leases_;  // guarded by leases_mutex_: those seen, from low_water_ on
+  std::uint64_t low_water_ = 0;     // guarded by leases_mutex_
+};
+
+}  // namespace distbelief

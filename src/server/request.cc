@@ -1,0 +1,62 @@
+#include "server/request.h"
+
+#include <vector>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+template <typename T>
+std::span<T> numbers(std::span<std::byte> bytes, std::size_t count) {
+  check(bytes.size() >= count * sizeof(T), "a body has room for its numbers");
+  return {reinterpret_cast<T*>(bytes.data()), count};
+}
+
+template <typename T>
+std::span<const T> numbers(std::span<const std::byte> bytes, std::size_t count) {
+  check(bytes.size() >= count * sizeof(T), "a body has room for its numbers");
+  return {reinterpret_cast<const T*>(bytes.data()), count};
+}
+
+}  // namespace
+
+std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_t floats) {
+  switch (kind) {
+    case RequestHead::Kind::push:
+      return blocks * sizeof(std::uint64_t) + floats * sizeof(float);
+    case RequestHead::Kind::fetch:
+      return blocks * sizeof(std::uint64_t);
+    case RequestHead::Kind::report:
+      return kMostWords;
+  }
+  return 0;
+}
+
+std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats) {
+  return blocks * sizeof(std::uint64_t) + floats * sizeof(float);
+}
+
+ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
+                 std::span<std::byte> out) {
+  if (head.kind == RequestHead::Kind::report) {
+    return {};
+  }
+  const std::size_t blocks = server.blocks();
+  const std::size_t versions_bytes = blocks * sizeof(std::uint64_t);
+  const std::span<const std::uint64_t> versions = numbers<std::uint64_t>(in, blocks);
+  ReplyHead reply;
+  if (head.kind == RequestHead::Kind::push) {
+    reply = server.push(head, versions, numbers<float>(in.subspan(versions_bytes), server.floats()));
+    if (head.wants_values == 0 || reply.status >= ReplyHead::Status::fenced) {
+      return reply;
+    }
+  }
+  // A gradient was computed from what the client has.
+  const std::size_t floats = server.read(versions, numbers<std::uint64_t>(out, blocks),
+                                         numbers<float>(out.subspan(versions_bytes), server.floats()));
+  reply.body_bytes = versions_bytes + floats * sizeof(float);
+  return reply;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "server/parameter_server.h"
+#include "server/wire.h"
+
+namespace distbelief {
+
+/// How long the body of a request to this server must be.
+std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_t floats);
+/// The longest that a reply's body can be.
+std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats);
+
+/// Does what was asked for; the reply's body, of reply.body_bytes bytes, is in `out`, which has room for the longest.
+/// `in` is of the right length, and both are aligned as numbers are. Thread-safe.
+ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
+                 std::span<std::byte> out);
+
+}  // namespace distbelief

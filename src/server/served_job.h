@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "server/block_map.h"
+#include "server/link_thread.h"
+#include "server/placement.h"
+#include "server/server_client.h"
+#include "server/server_port.h"
+#include "transport/local/local_fabric.h"
+
+namespace distbelief {
+
+/// For tests: servers and clients on threads of this process, with links between them. Ranks are the servers, then the
+/// clients.
+class ServedJob {
+ public:
+  ServedJob(const ParameterTable& table, const UpdateRule& rule, std::span<const float> values, int servers,
+            int clients, float rate)
+      : map_(table, servers), fabrics_(make_local_fabrics(servers + clients)) {
+    std::vector<std::uint64_t> ids;
+    std::vector<Rank> client_ranks;
+    for (int i = 0; i < servers; ++i) {
+      ids.push_back(static_cast<std::uint64_t>(i));
+    }
+    for (int i = 0; i < clients; ++i) {
+      client_ranks.push_back(Rank{servers + i});
+    }
+    const Placement placement(map_, ids);
+    std::vector<ServerClient::Server> places;
+    for (int i = 0; i < servers; ++i) {
+      auto node = std::make_unique<ServerNode>();
+      node->server = std::make_unique<ParameterServer>(
+          table, map_, placement.blocks_of(i), rule, values,
+          ParameterServer::Options{.update = [rate](std::uint64_t) { return UpdateOptions{.rate = rate}; }});
+      node->port = std::make_unique<ServerPort>(
+          *fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
+          ServerPort::Options{.view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }});
+      node->link.start([port = node->port.get()] { return port->advance(); });
+      places.push_back({.rank = Rank{i}, .blocks = placement.blocks_of(i)});
+      servers_.push_back(std::move(node));
+    }
+    for (int i = 0; i < clients; ++i) {
+      auto node = std::make_unique<ClientNode>();
+      node->client =
+          std::make_unique<ServerClient>(*fabrics_[static_cast<std::size_t>(servers + i)], map_, places,
+                                         ServerClient::Options{.view = 1,
+                                                               .incarnation = static_cast<std::uint64_t>(i + 1),
+                                                               .wake = [node = node.get()] { node->link.wake(); }});
+      node->link.start([client = node->client.get()] { return client->advance(); });
+      clients_.push_back(std::move(node));
+    }
+  }
+
+  ParameterServer& server(int i) { return *servers_[static_cast<std::size_t>(i)]->server; }
+  ServerClient& client(int i) { return *clients_[static_cast<std::size_t>(i)]->client; }
+  const BlockMap& map() const { return map_; }
+  /// As if its process had died.
+  void kill_client(int i) {
+    clients_[static_cast<std::size_t>(i)].reset();
+    fabrics_[servers_.size() + static_cast<std::size_t>(i)].reset();
+  }
+
+ private:
+  struct ServerNode {
+    LinkThread link;
+    std::unique_ptr<ParameterServer> server;
+    std::unique_ptr<ServerPort> port;
+    ~ServerNode() { link.stop(); }
+  };
+  struct ClientNode {
+    LinkThread link;
+    std::unique_ptr<ServerClient> client;
+    ~ClientNode() { link.stop(); }
+  };
+
+  const BlockMap map_;
+  std::vector<std::unique_ptr<Fabric>> fabrics_;
+  std::vector<std::unique_ptr<ServerNode>> servers_;
+  std::vector<std::unique_ptr<ClientNode>> clients_;
+};
+
+}  // namespace distbelief

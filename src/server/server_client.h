@@ -1,0 +1,97 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "server/block_map.h"
+#include "server/parameter_server.h"
+#include "server/wire.h"
+#include "tensor/buffer.h"
+#include "transport/fabric.h"
+
+namespace distbelief {
+
+/// A worker's way to the servers: what it pushes is cut up among them, what it fetches is put together. A push, a fetch
+/// and the worker's own computing go on at the same time: one push and one fetch are on their way at most, and memory
+/// is there for a push that is being sent and one that is being added up.
+///
+/// advance() and wake are for the thread that uses the fabric, all else for the worker's.
+class ServerClient {
+ public:
+  struct Server {
+    Rank rank = {};
+    std::vector<int> blocks = {};  ///< ascending
+    /// It lives in this process and answers at once, so that no link is needed: see ServerPort::answer_here().
+    std::function<ReplyHead(const RequestHead&, std::span<const std::byte>, std::span<std::byte>)> here = {};
+  };
+  struct Options {
+    std::uint32_t view = 0;
+    std::uint64_t incarnation = 0;
+    std::function<void()> wake = {};  ///< called when there is something to send
+  };
+  /// `fabric` and `map` are borrowed.
+  ServerClient(Fabric& fabric, const BlockMap& map, const std::vector<Server>& servers, Options options);
+  ~ServerClient();
+  ServerClient(const ServerClient&) = delete;
+  ServerClient& operator=(const ServerClient&) = delete;
+
+  /// Moves on what can move on; true when something did.
+  bool advance();
+
+  /// Adds the sums of one batch, in parts that each cover the space, to the next push. What was fetched last is what
+  /// they were computed from.
+  void add(std::span<const std::span<const float>> parts);
+
+  struct Unit {
+    PushId id = {};
+    UnitSamples samples = {};
+    float scale = 1;
+    std::uint64_t low_water = 0;
+    bool wants_values = false;  ///< wait_pushed() brings the values that came of it
+    UnitReport done = {};       ///< of a unit before
+  };
+  struct [[nodiscard]] PushReport {
+    Outcome outcome = {};
+    ReplyHead::Status status = ReplyHead::Status::done;  ///< the worst that a server said
+    double staleness = 0;                                ///< mean over the blocks that it changed
+    std::uint64_t staleness_most = 0;
+  };
+  /// Sends what was added, after the push before has been acknowledged; that one's report comes back.
+  PushReport push(const Unit& unit, Clock::time_point deadline);
+  /// Until every server has acknowledged the push that is on its way; nothing is: done.
+  PushReport wait_pushed(Clock::time_point deadline);
+
+  /// Tells the first server that a unit is done, or, in words, that this client cannot go on. Waits for pushes, and for
+  /// the answer.
+  PushReport report(const UnitReport& done, const std::string& words, Clock::time_point deadline);
+
+  /// Asks for all blocks that are newer than what was fetched last.
+  void begin_fetch();
+  bool fetching() const { return fetching_; }
+  Outcome wait_fetched(Clock::time_point deadline);
+  /// Copies what came with the last fetch, or push that wanted values, that was waited for into the flat space; the
+  /// rest of it stays.
+  void take(std::span<float> values);
+
+ private:
+  class Asked;
+  /// One server and what it is asked.
+  struct Place;
+
+  Outcome wait(Asked& asked, Clock::time_point deadline);
+
+  Fabric& fabric_;
+  const Options options_;
+  std::vector<std::unique_ptr<Place>> places_;
+  int added_ = 0;         ///< batches that were added since the last push
+  bool pushing_ = false;  ///< a push is on its way
+  bool fetching_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable answered_;
+};
+
+}  // namespace distbelief

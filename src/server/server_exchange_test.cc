@@ -1,0 +1,192 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "params/update_rule.h"
+#include "server/served_job.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+Clock::time_point deadline() { return Clock::now() + kPatience; }
+
+ParameterTable small_table() {
+  ParameterTable table;
+  table.add("a.weight", {.name = "weight", .shape = {300, 40}, .init = {}});
+  table.add("b.weight", {.name = "weight", .shape = {77}, .init = {}});
+  table.add("bn.mean", {.name = "mean", .shape = {50}, .init = {}, .kind = ParameterKind::averaged});
+  return table;
+}
+
+std::vector<float> ramp(std::int64_t count, float step) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = step * static_cast<float>(i % 97);
+  }
+  return values;
+}
+
+class Served : public testing::Test {
+ protected:
+  const ParameterTable table_ = small_table();
+  const std::vector<float> start_ = ramp(table_.size(), 0.5F);
+  const std::unique_ptr<UpdateRule> rule_ = make_rule({.name = "sgd", .momentum = 0.9});
+
+  static ServerClient::Unit unit(std::uint64_t lease, std::uint64_t seq, bool wants_values = true) {
+    return {.id = {lease, seq}, .scale = 0.25F, .wants_values = wants_values};
+  }
+};
+
+TEST_F(Served, APushIsTheUpdateOfOneShardBitForBit) {
+  std::vector<float> expected = start_;
+  ParameterShard whole(table_, table_.everything(), *rule_, expected);
+  ServedJob job(table_, *rule_, start_, 3, 1, 0.1F);
+  ServerClient& client = job.client(0);
+  std::vector<float> values(start_.size());
+  client.begin_fetch();
+  ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+  client.take(values);
+  EXPECT_EQ(values, start_);
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    const std::vector<float> a = ramp(table_.size(), 0.01F * static_cast<float>(step + 1));
+    const std::vector<float> b = ramp(table_.size(), -0.002F);
+    const std::array<std::span<const float>, 2> parts = {a, b};
+    (void)whole.apply({1, step}, parts, 0.25F, {.rate = 0.1F}, {});
+    client.add(parts);
+    ASSERT_TRUE(client.push(unit(1, step), deadline()).outcome.ok());
+    const ServerClient::PushReport report = client.wait_pushed(deadline());
+    ASSERT_TRUE(report.outcome.ok());
+    EXPECT_EQ(report.status, ReplyHead::Status::done);
+    EXPECT_EQ(report.staleness, 0);
+    client.take(values);
+    EXPECT_EQ(values, expected);
+  }
+}
+
+TEST_F(Served, AFetchBringsWhatOthersPushed) {
+  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  std::vector<float> mine(start_.size()), theirs(start_.size());
+  const std::vector<float> gradient = ramp(table_.size(), 0.01F);
+  const std::span<const float> part = gradient;
+  for (int i = 0; i < 2; ++i) {
+    job.client(i).begin_fetch();
+    ASSERT_TRUE(job.client(i).wait_fetched(deadline()).ok());
+    job.client(i).take(i == 0 ? mine : theirs);
+  }
+  job.client(0).add({&part, 1});
+  ASSERT_TRUE(job.client(0).push(unit(1, 0), deadline()).outcome.ok());
+  ASSERT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+  job.client(0).take(mine);
+  EXPECT_NE(mine, theirs);
+  job.client(1).begin_fetch();
+  ASSERT_TRUE(job.client(1).wait_fetched(deadline()).ok());
+  job.client(1).take(theirs);
+  EXPECT_EQ(mine, theirs);
+}
+
+TEST_F(Served, AGradientOfOldValuesIsToldHowStaleItIs) {
+  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  std::vector<float> values(start_.size());
+  const std::vector<float> gradient = ramp(table_.size(), 0.01F);
+  const std::span<const float> part = gradient;
+  for (int i = 0; i < 2; ++i) {
+    job.client(i).begin_fetch();
+    ASSERT_TRUE(job.client(i).wait_fetched(deadline()).ok());
+    job.client(i).take(values);
+  }
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    job.client(0).add({&part, 1});
+    ASSERT_TRUE(job.client(0).push(unit(1, step), deadline()).outcome.ok());
+    ASSERT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+  }
+  job.client(1).add({&part, 1});
+  ASSERT_TRUE(job.client(1).push(unit(2, 0), deadline()).outcome.ok());
+  const ServerClient::PushReport report = job.client(1).wait_pushed(deadline());
+  EXPECT_EQ(report.staleness, 3);
+  EXPECT_EQ(report.staleness_most, 3U);
+}
+
+TEST_F(Served, APushThatComesTwiceEntersOnce) {
+  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  const std::vector<float> gradient = ramp(table_.size(), 0.01F);
+  const std::span<const float> part = gradient;
+  std::vector<float> first(start_.size()), second(start_.size());
+  for (int i = 0; i < 2; ++i) {
+    job.client(i).add({&part, 1});
+    ASSERT_TRUE(job.client(i).push(unit(7, 0), deadline()).outcome.ok());
+    const ServerClient::PushReport report = job.client(i).wait_pushed(deadline());
+    EXPECT_EQ(report.status, i == 0 ? ReplyHead::Status::done : ReplyHead::Status::duplicate);
+    job.client(i).take(i == 0 ? first : second);
+  }
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(Served, AFencedClientChangesNothing) {
+  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  const std::vector<float> gradient = ramp(table_.size(), 0.01F);
+  const std::span<const float> part = gradient;
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    job.client(0).add({&part, 1});
+    ASSERT_TRUE(job.client(0).push(unit(4, step, false), deadline()).outcome.ok());
+    ASSERT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+    if (step == 0) {
+      job.server(0).fence(1);
+      job.server(1).fence(1);
+    }
+  }
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(job.server(i).next_push(4), 1U);
+    ASSERT_EQ(job.server(i).open_leases().size(), 1U);
+  }
+}
+
+TEST_F(Served, ManyClientsAtOnceLoseNoPush) {
+  constexpr int kClients = 4;
+  constexpr std::uint64_t kPushes = 50;
+  const std::unique_ptr<UpdateRule> sgd = make_rule({.name = "sgd"});
+  ServedJob job(table_, *sgd, start_, 2, kClients, 1.0F);
+  const std::vector<float> ones(start_.size(), 1.0F);
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kClients; ++i) {
+      threads.emplace_back([&, i] {
+        const std::span<const float> part = ones;
+        for (std::uint64_t step = 0; step < kPushes; ++step) {
+          job.client(i).add({&part, 1});
+          ServerClient::Unit pushed = unit(static_cast<std::uint64_t>(i) + 1, step, step % 3 == 0);
+          pushed.scale = 1;
+          EXPECT_TRUE(job.client(i).push(pushed, deadline()).outcome.ok());
+        }
+        EXPECT_TRUE(job.client(i).wait_pushed(deadline()).outcome.ok());
+      });
+    }
+  }
+  std::vector<float> values(start_.size());
+  job.client(0).begin_fetch();
+  ASSERT_TRUE(job.client(0).wait_fetched(deadline()).ok());
+  job.client(0).take(values);
+  const ParameterEntry& weight = table_.at("a.weight");
+  for (std::int64_t at = weight.range.begin; at < weight.range.end; ++at) {
+    const auto i = static_cast<std::size_t>(at);
+    ASSERT_EQ(values[i], start_[i] - static_cast<float>(kClients * kPushes)) << at;
+  }
+}
+
+TEST_F(Served, AClientThatDiesDisturbsNobody) {
+  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  const std::vector<float> gradient = ramp(table_.size(), 0.01F);
+  const std::span<const float> part = gradient;
+  job.client(0).add({&part, 1});
+  ASSERT_TRUE(job.client(0).push(unit(1, 0), deadline()).outcome.ok());
+  job.kill_client(0);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    job.client(1).add({&part, 1});
+    ASSERT_TRUE(job.client(1).push(unit(2, step), deadline()).outcome.ok());
+    ASSERT_TRUE(job.client(1).wait_pushed(deadline()).outcome.ok());
+  }
+}
+
+}  // namespace
+}  // namespace distbelief

@@ -1,0 +1,200 @@
+#include "server/server_port.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/parallel.h"
+#include "server/request.h"
+
+namespace distbelief {
+
+/// One channel of one client. All but `state` belongs to the fabric's thread, except while it is being answered.
+class ServerPort::Served {
+ public:
+  enum class State : std::uint8_t { head, body, answering, answered, replying, closed };
+
+  Served(Rank from, Channel channel) : client(from), channel_(channel) {}
+
+  const Rank client;
+  std::atomic<State> state = State::closed;
+
+  void listen(ServerPort& port) {
+    port.fabric_.receive(head_in_, client, tag(port, false), std::as_writable_bytes(std::span(&request_, 1)));
+    state = State::head;
+  }
+
+  /// True when something moved.
+  bool advance(ServerPort& port) {
+    switch (state.load(std::memory_order_acquire)) {
+      case State::head:
+        return arrived(port, head_in_) && take_head(port);
+      case State::body:
+        return arrived(port, body_in_) && (port.hand_over(*this), true);
+      case State::answered:
+        reply(port);
+        return true;
+      case State::replying:
+        return arrived(port, head_out_) && (reply_.body_bytes == 0 || arrived(port, body_out_)) && next(port);
+      case State::answering:
+      case State::closed:
+        return false;
+    }
+    return false;
+  }
+
+  /// On a thread that answers.
+  void answer(const ServerPort& port) {
+    reply_ = port.answer_here(request_, in_bytes(), {out_.data(), out_.bytes()});
+    state.store(State::answered, std::memory_order_release);
+  }
+
+  void give_up(Fabric& fabric) {
+    for (Transfer* transfer : {&head_in_, &body_in_, &head_out_, &body_out_}) {
+      if (transfer->state != Transfer::State::idle) {
+        fabric.cancel(*transfer);
+      }
+    }
+    state = State::closed;
+  }
+
+ private:
+  Tag tag(const ServerPort& port, bool body) const { return channel_tag(port.options_.view, channel_, turn_, body); }
+  std::span<std::byte> in_bytes() const { return {in_.data(), static_cast<std::size_t>(request_.body_bytes)}; }
+
+  /// True once for each transfer; a transfer that failed closes the channel.
+  bool arrived(ServerPort& port, Transfer& transfer) {
+    if (transfer.state == Transfer::State::idle) {
+      return true;  // was waited for before
+    }
+    if (!port.fabric_.progress(transfer)) {
+      return false;
+    }
+    if (!port.fabric_.wait(transfer, Clock::now()).ok()) {
+      give_up(port.fabric_);
+      return false;
+    }
+    return true;
+  }
+
+  bool take_head(ServerPort& port) {
+    const std::size_t blocks = port.server_.blocks();
+    const std::size_t floats = port.server_.floats();
+    const bool known = channel_ == Channel::read
+                           ? request_.kind == RequestHead::Kind::fetch
+                           : request_.kind == RequestHead::Kind::push || request_.kind == RequestHead::Kind::report;
+    if (!known || request_.body_bytes != request_bytes(request_.kind, blocks, floats)) {
+      port.complaint_ = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none", client.value,
+                                    static_cast<int>(request_.kind), request_.body_bytes);
+      give_up(port.fabric_);
+      return true;
+    }
+    if (out_.bytes() == 0) {
+      in_ = Buffer(std::max(request_bytes(RequestHead::Kind::push, blocks, floats), kMostWords));
+      out_ = Buffer(std::max<std::size_t>(most_reply_bytes(blocks, floats), 1));
+    }
+    if (request_.body_bytes == 0) {
+      port.hand_over(*this);
+      return true;
+    }
+    state = State::body;
+    port.fabric_.receive(body_in_, client, tag(port, true), in_bytes());
+    return true;
+  }
+
+  void reply(ServerPort& port) {
+    state = State::replying;
+    port.fabric_.send(head_out_, client, tag(port, false), std::as_bytes(std::span(&reply_, 1)));
+    if (reply_.body_bytes > 0) {
+      port.fabric_.send(body_out_, client, tag(port, true), {out_.data(), static_cast<std::size_t>(reply_.body_bytes)});
+    }
+  }
+
+  bool next(ServerPort& port) {
+    ++turn_;
+    listen(port);
+    return true;
+  }
+
+  const Channel channel_;
+  std::uint32_t turn_ = 0;
+  RequestHead request_;
+  ReplyHead reply_;
+  Buffer in_, out_;
+  Transfer head_in_, body_in_, head_out_, body_out_;
+};
+
+ServerPort::ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Rank>& clients, Options options)
+    : fabric_(fabric), server_(server), options_(std::move(options)) {
+  for (const Rank client : clients) {
+    for (const Channel channel : {Channel::change, Channel::read}) {
+      served_.push_back(std::make_unique<Served>(client, channel));
+      served_.back()->listen(*this);
+    }
+  }
+  for (int i = 0; i < options_.threads; ++i) {
+    threads_.emplace_back([this](const std::stop_token& stop) { answer_all(stop); });
+  }
+}
+
+ServerPort::~ServerPort() {
+  threads_.clear();  // what is being answered is answered
+  for (const std::unique_ptr<Served>& served : served_) {
+    served->give_up(fabric_);
+  }
+}
+
+ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const std::byte> in,
+                                  std::span<std::byte> out) const {
+  const ReplyHead reply = distbelief::answer(server_, request, in, out);
+  if (options_.heard && request.kind != RequestHead::Kind::fetch) {
+    const auto* text = reinterpret_cast<const char*>(in.data());
+    const bool reports = request.kind == RequestHead::Kind::report;
+    options_.heard(request, reply, reports ? std::string_view(text, ::strnlen(text, in.size())) : std::string_view());
+  }
+  return reply;
+}
+
+bool ServerPort::advance() {
+  bool moved = false;
+  for (const std::unique_ptr<Served>& served : served_) {
+    moved = served->advance(*this) || moved;
+  }
+  return moved;
+}
+
+bool ServerPort::closed(Rank client) const {
+  return std::ranges::all_of(served_, [&](const std::unique_ptr<Served>& served) {
+    return served->client != client || served->state == Served::State::closed;
+  });
+}
+
+void ServerPort::hand_over(Served& served) {
+  served.state = Served::State::answering;
+  const std::scoped_lock lock(mutex_);
+  waiting_.push_back(&served);
+  changed_.notify_one();
+}
+
+void ServerPort::answer_all(const std::stop_token& stop) {
+  set_thread_count(1);
+  while (true) {
+    Served* served = nullptr;
+    {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
+        return;
+      }
+      served = waiting_.front();
+      waiting_.pop_front();
+    }
+    served->answer(*this);
+    if (options_.wake) {
+      options_.wake();
+    }
+  }
+}
+
+}  // namespace distbelief

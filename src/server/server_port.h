@@ -1,0 +1,65 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "server/parameter_server.h"
+#include "server/wire.h"
+#include "transport/fabric.h"
+
+namespace distbelief {
+
+/// What the clients of a server say to it, over a fabric. One thread moves bytes (advance()), others answer, so that a
+/// push is received while another is applied. A client that is lost, or that says what is no request, is not listened
+/// to any more; the others do not notice.
+class ServerPort {
+ public:
+  struct Options {
+    std::uint32_t view = 0;
+    int threads = 1;                  ///< that answer
+    std::function<void()> wake = {};  ///< called when there is something to send: wakes the thread of advance()
+    /// Called for each push and report after it was answered, and before its client hears of that; on a thread that
+    /// answers. `words` are those of a report.
+    std::function<void(const RequestHead& request, const ReplyHead& reply, std::string_view words)> heard = {};
+  };
+  /// `fabric` and `server` are borrowed.
+  ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Rank>& clients, Options options);
+  ~ServerPort();
+  ServerPort(const ServerPort&) = delete;
+  ServerPort& operator=(const ServerPort&) = delete;
+
+  /// Moves on what can move on; true when something did. For the thread that uses the fabric.
+  bool advance();
+  /// The same for a client in this process; thread-safe.
+  ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) const;
+  /// Nothing of this client is being answered any more, and it is not listened to. For the same thread.
+  bool closed(Rank client) const;
+  /// Why a client that was not lost is not listened to; empty when there is none. For the same thread.
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  class Served;
+
+  void answer_all(const std::stop_token& stop);
+  void hand_over(Served& served);
+
+  Fabric& fabric_;
+  ParameterServer& server_;
+  const Options options_;
+  std::vector<std::unique_ptr<Served>> served_;
+  std::string complaint_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Served*> waiting_;        // guarded by mutex_: requests to be answered
+  std::vector<std::jthread> threads_;  // last: they stop before the rest goes
+};
+
+}  // namespace distbelief

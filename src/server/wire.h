@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "params/parameter_shard.h"
+#include "transport/fabric.h"
+
+// What clients and servers say to each other. Each pair of processes has two channels, one for what changes parameters
+// and one for what only reads them, so that neither waits behind the other. A channel is strictly in turns: a request,
+// then its reply, each a head of fixed size and, when the head says so, a body. So a server never holds more than one
+// request of a client and channel: that bounds its memory, and is what a client waits for when a server is slow.
+//
+// Bodies are arrays, one after the other, over the blocks that the server owns, in the order of the BlockMap:
+//   push     request: the version of each block that the gradient was computed from, then the gradients
+//   fetch    request: the version of each block that the client has
+//   values   reply to both: the version of each block, then the values of those that are newer than what the client has
+//   report   request: what the client cannot go on with, in words; mostly nothing
+// Both ends run the same program on the same kind of machine (the handshake sees to it), so numbers travel as they are.
+
+namespace distbelief {
+
+enum class Channel : std::uint32_t { change, read };
+
+/// Samples of one push unit: a contiguous piece of the order of an epoch.
+struct UnitSamples {
+  std::int64_t epoch = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+/// What became of a push unit that is in every block of every server.
+struct UnitReport {
+  PushId id = {};
+  UnitSamples samples = {};  ///< none: there is nothing to report
+  double loss = 0;           ///< sums over the samples
+  std::int64_t correct = 0;
+  double staleness = 0;  ///< mean over blocks
+  std::uint64_t staleness_most = 0;
+};
+
+struct RequestHead {
+  enum class Kind : std::uint32_t { push, fetch, report };
+  Kind kind = Kind::push;
+  std::uint32_t wants_values = 0;  ///< push: the reply brings the values after it
+  std::uint64_t incarnation = 0;   ///< of the process that asks
+  PushId push = {};
+  UnitSamples samples = {};
+  float scale = 0;  ///< push: what the sums are multiplied with: one by the number of samples
+  std::uint32_t reserved = 0;
+  std::uint64_t low_water = 0;  ///< all leases below are done
+  UnitReport done = {};         ///< push and report: of a unit before
+  std::uint64_t body_bytes = 0;
+};
+
+struct ReplyHead {
+  enum class Status : std::uint32_t {
+    done,
+    duplicate,  ///< every block had this push already
+    early,      ///< pushes of its lease that come before are missing: a bug of the client
+    nonfinite,  ///< done, and some of the values are NaN or infinite now
+    fenced,     ///< this incarnation was given up: nothing more is taken from it
+    over,       ///< training has ended, and nothing was done
+  };
+  Status status = Status::done;
+  std::uint32_t reserved = 0;
+  std::uint64_t staleness_sum = 0;  ///< over the blocks that this push changed
+  std::uint64_t staleness_most = 0;
+  std::uint64_t blocks = 0;  ///< that this push changed
+  std::uint64_t body_bytes = 0;
+};
+
+static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead>);
+
+/// Bytes of the words in a report.
+constexpr std::size_t kMostWords = 1024;
+
+/// Turns of a channel are counted from 0, on both ends. Groups of the same view have other epochs.
+inline Tag channel_tag(std::uint32_t view, Channel channel, std::uint32_t turn, bool body) {
+  constexpr std::uint32_t kServerEpoch = 0x80;
+  return {view ^ (kServerEpoch + (static_cast<std::uint32_t>(channel) << 6U)), 2 * turn + (body ? 1U : 0U)};
+}
+
+}  // namespace distbelief

@@ -1,0 +1,189 @@
+#include "strategy/downpour.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "strategy/step_exchange.h"
+
+namespace distbelief {
+
+Downpour::Downpour(Replica& replica, const UpdateRule& rule, ServerClient& client, const Options& options)
+    : replica_(replica), client_(client), options_(options) {
+  if (options_.fetch_every > 1) {
+    own_.emplace(replica.table(), replica.table().everything(), rule, replica.values());
+  }
+}
+
+StepReport Downpour::join() {
+  client_.begin_fetch();
+  if (const Outcome outcome = client_.wait_fetched(deadline()); !outcome.ok()) {
+    return lost_report(outcome);
+  }
+  client_.take(replica_.values());
+  return {};
+}
+
+StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
+  const Batch* batch = batches.next();
+  if (batch == nullptr) {
+    StepReport report = settle(batches);
+    if (report.outcome == StepReport::Outcome::stepped && !report.stop) {
+      report.outcome = StepReport::Outcome::end_of_epoch;
+    }
+    return report;
+  }
+  const PushUnit unit = batches.unit();
+  if (Ending ending = refresh(batches)) {
+    return *ending;
+  }
+  if (options_.prefetch && since_fetch_ + 1 >= options_.fetch_every && !client_.fetching()) {
+    client_.begin_fetch();
+  }
+  StepReport report = {.sums = replica_.compute_gradient(*batch), .stop = request.stop};
+  ++since_fetch_;
+  if (!std::isfinite(report.sums.loss)) {
+    batches.dropped(batch->ids);
+    report.outcome = StepReport::Outcome::diverged;
+    report.culprit = replica_.find_nonfinite(*batch);
+    return report;
+  }
+  client_.add(replica_.gradients());
+  ++batches_;
+  sums_ += report.sums;
+  if (own_) {
+    step_locally(unit, report.sums, request.update);
+  }
+  if (unit.ends) {
+    if (Ending ending = push(batches, unit)) {
+      ending->sums = report.sums;
+      return *ending;
+    }
+  }
+  return report;
+}
+
+Downpour::Ending Downpour::refresh(BatchStream& batches) {
+  if (since_fetch_ < options_.fetch_every) {
+    return {};
+  }
+  if (!client_.fetching()) {
+    const bool came = values_come_;
+    if (Ending ending = wait_for_flight(batches)) {
+      return ending;
+    }
+    if (!came) {
+      client_.begin_fetch();
+    }
+  }
+  if (client_.fetching()) {
+    if (const Outcome outcome = client_.wait_fetched(deadline()); !outcome.ok()) {
+      return lost_report(outcome);
+    }
+  }
+  client_.take(replica_.values());
+  if (!unpushed_.empty()) {
+    std::ranges::transform(replica_.values(), unpushed_, replica_.values().begin(), std::plus<>());
+  }
+  since_fetch_ = 0;
+  return {};
+}
+
+Downpour::Ending Downpour::push(BatchStream& batches, const PushUnit& unit) {
+  if (Ending ending = wait_for_flight(batches)) {
+    return ending;
+  }
+  ServerClient::Unit pushed = {.id = unit.id,
+                               .samples = unit.samples,
+                               .scale = static_cast<float>(batches_) / static_cast<float>(sums_.rows),
+                               .low_water = unit.low_water,
+                               .wants_values = !options_.prefetch && since_fetch_ >= options_.fetch_every,
+                               .done = {}};
+  flight_ = Flight{.unit = unit, .sums = sums_, .reports = {}};
+  if (acknowledged_) {
+    pushed.done = acknowledged_->report;
+    flight_->reports = acknowledged_->unit;
+    acknowledged_.reset();
+  }
+  if (const Outcome outcome = client_.push(pushed, deadline()).outcome; !outcome.ok()) {
+    return lost_report(outcome);
+  }
+  values_come_ = pushed.wants_values;
+  batches_ = 0;
+  sums_ = {};
+  unpushed_.clear();
+  return {};
+}
+
+Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
+  if (!flight_) {
+    return {};
+  }
+  const ServerClient::PushReport report = client_.wait_pushed(deadline());
+  if (!report.outcome.ok()) {
+    return lost_report(report.outcome);
+  }
+  switch (report.status) {
+    case ReplyHead::Status::done:
+    case ReplyHead::Status::duplicate:
+      break;
+    case ReplyHead::Status::early:
+    case ReplyHead::Status::fenced:
+      return StepReport{.outcome = StepReport::Outcome::group_lost,
+                        .culprit = report.status == ReplyHead::Status::fenced
+                                       ? "the servers take nothing more from this worker, which was given up"
+                                       : "a server lacks a push that came before"};
+    case ReplyHead::Status::nonfinite:
+      return StepReport{.outcome = StepReport::Outcome::diverged, .sums = flight_->sums, .culprit = "a parameter"};
+    case ReplyHead::Status::over:
+      return StepReport{.stop = true};
+  }
+  if (flight_->reports) {
+    batches.reported(*flight_->reports);
+  }
+  acknowledged_ = Acknowledged{.unit = flight_->unit,
+                               .report = {.id = flight_->unit.id,
+                                          .samples = flight_->unit.samples,
+                                          .loss = flight_->sums.loss,
+                                          .correct = flight_->sums.correct,
+                                          .staleness = report.staleness,
+                                          .staleness_most = report.staleness_most}};
+  flight_.reset();
+  values_come_ = false;
+  return {};
+}
+
+StepReport Downpour::settle(BatchStream& batches) {
+  if (Ending ending = wait_for_flight(batches)) {
+    return *ending;
+  }
+  if (acknowledged_) {
+    const ServerClient::PushReport report = client_.report(acknowledged_->report, "", deadline());
+    if (!report.outcome.ok()) {
+      return lost_report(report.outcome);
+    }
+    batches.reported(acknowledged_->unit);
+    acknowledged_.reset();
+  }
+  return {};
+}
+
+void Downpour::tell_trouble(const std::string& words) { (void)client_.report({}, words, deadline()); }
+
+void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const UpdateOptions& update) {
+  const std::span<float> values = replica_.values();
+  const bool keeps = !unit.ends;  // what is pushed now comes back with a fetch
+  std::vector<float> before;
+  if (keeps) {
+    before.assign(values.begin(), values.end());
+    unpushed_.resize(values.size());
+  }
+  (void)own_->apply({1, own_steps_++}, replica_.gradients(), 1.0F / static_cast<float>(sums.rows), update, {});
+  if (keeps) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      unpushed_[i] += values[i] - before[i];
+    }
+  }
+}
+
+}  // namespace distbelief

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "params/parameter_shard.h"
+#include "server/server_client.h"
+#include "strategy/strategy.h"
+
+namespace distbelief {
+
+/// A worker of asynchronous SGD through parameter servers (Downpour, Dean et al. 2012). It fetches parameters every
+/// `fetch_every` batches, computes gradients, and pushes the sum of each unit's: servers apply them as they come, from
+/// whomever. Between fetches it also applies its gradients to its own copy, which is a cache: nothing of it counts.
+///
+/// Without `prefetch` the values that a step starts from contain all that this worker has pushed, so that one worker
+/// that fetches and pushes each time is plain SGD, bit for bit. With it they are asked for one step earlier, and come
+/// while that step computes.
+///
+/// A step ends with end_of_epoch when there was no batch: all pushes are then acknowledged and reported.
+class Downpour : public Strategy {
+ public:
+  struct Options {
+    int fetch_every = 1;  ///< batches
+    bool prefetch = false;
+    Clock::duration patience = std::chrono::minutes(10);  ///< for servers that live but do not answer
+  };
+  /// All but `options` are borrowed. `rule` is what the servers use, for the worker's own steps between fetches.
+  Downpour(Replica& replica, const UpdateRule& rule, ServerClient& client, const Options& options);
+  [[nodiscard]] StepReport join() override;
+  [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
+  /// All pushes are acknowledged and reported.
+  [[nodiscard]] StepReport settle(BatchStream& batches) override;
+  /// All that counts is with the servers.
+  bool holds_state() const override { return false; }
+  void visit_state(StateVisitor& /*visitor*/) override {}
+
+  /// Says to whoever keeps the books why this worker cannot go on.
+  void tell_trouble(const std::string& words);
+
+ private:
+  /// A push that is not acknowledged yet.
+  struct Flight {
+    PushUnit unit;
+    LossSums sums;
+    std::optional<PushUnit> reports;  ///< the unit before, which its head tells of
+  };
+  /// A unit that is in every block, which nobody knows yet.
+  struct Acknowledged {
+    PushUnit unit;
+    UnitReport report;
+  };
+  /// Nothing when training goes on.
+  using Ending = std::optional<StepReport>;
+
+  /// Values for the next batch, if those that are here have served their time.
+  Ending refresh(BatchStream& batches);
+  Ending push(BatchStream& batches, const PushUnit& unit);
+  Ending wait_for_flight(BatchStream& batches);
+  /// Also to the worker's own copy.
+  void step_locally(const PushUnit& unit, const LossSums& sums, const UpdateOptions& update);
+  Clock::time_point deadline() const { return Clock::now() + options_.patience; }
+
+  Replica& replica_;
+  ServerClient& client_;
+  const Options options_;
+  int since_fetch_ = 0;       ///< batches computed since values came
+  bool values_come_ = false;  ///< with the push that is on its way
+  int batches_ = 0;           ///< these two: of the unit that is being added up
+  LossSums sums_;
+  std::optional<Flight> flight_;
+  std::optional<Acknowledged> acknowledged_;
+
+  std::optional<ParameterShard> own_;  ///< these three: for own steps between fetches
+  std::uint64_t own_steps_ = 0;
+  std::vector<float> unpushed_;  ///< what the own steps have changed of batches that are in no push yet; or empty
+};
+
+}  // namespace distbelief

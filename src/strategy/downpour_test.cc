@@ -1,0 +1,168 @@
+#include "strategy/downpour.h"
+
+#include <gtest/gtest.h>
+
+#include "server/served_job.h"
+#include "strategy/test_member.h"
+
+namespace distbelief {
+namespace {
+
+constexpr float kRate = 0.1F;
+
+/// Samples in units of `batches` batches; an epoch is a lease. Remembers what was reported.
+class UnitSamplesOfTest : public TestSamples {
+ public:
+  UnitSamplesOfTest(std::int64_t batch, int batches) : TestSamples(batch, 0, 1), batch_(batch), batches_(batches) {}
+  const Batch* next() override {
+    const Batch* batch = TestSamples::next();
+    if (batch == nullptr) {
+      ++lease_;
+      taken_ = 0;
+      return nullptr;
+    }
+    const std::int64_t unit = batch_ * batches_;
+    const std::int64_t seq = taken_ / unit;
+    taken_ += batch->size();
+    const std::int64_t end = std::min((seq + 1) * unit, kSamples);
+    unit_ = {.id = {lease_, static_cast<std::uint64_t>(seq)},
+             .samples = {.epoch = 0, .first = seq * unit, .count = end - seq * unit},
+             .ends = taken_ == end,
+             .low_water = 0};
+    return batch;
+  }
+  PushUnit unit() const override { return unit_; }
+  void reported(const PushUnit& unit) override { reported_units.push_back(unit.id); }
+
+  std::vector<PushId> reported_units;
+
+ private:
+  const std::int64_t batch_;
+  const int batches_;
+  std::uint64_t lease_ = 1;
+  std::int64_t taken_ = 0;
+  PushUnit unit_;
+};
+
+class DownpourTest : public testing::Test {
+ protected:
+  const Graph graph_ = test_network(true);
+  const ParameterTable table_ = layout_parameters(graph_);
+  const std::unique_ptr<UpdateRule> rule_ = make_rule({.name = "momentum"});
+  std::vector<float> start() const {
+    std::vector<float> values(static_cast<std::size_t>(table_.size()));
+    table_.initialize(5, values);
+    return values;
+  }
+  static StepRequest request() { return {.update = {.rate = kRate}}; }
+
+  /// Losses of steps on one worker's own.
+  std::vector<double> alone(int steps) {
+    Replica replica(graph_, table_, {});
+    std::ranges::copy(start(), replica.values().begin());
+    Local local(replica, *rule_);
+    TestSamples samples(kBatch, 0, 1);
+    return losses(local, samples, steps);
+  }
+  static std::vector<double> losses(Strategy& strategy, BatchStream& samples, int steps) {
+    std::vector<double> found;
+    while (static_cast<int>(found.size()) < steps) {
+      const StepReport report = strategy.step(samples, request());
+      if (report.outcome == StepReport::Outcome::stepped) {
+        found.push_back(report.sums.loss);
+      } else {
+        EXPECT_EQ(report.outcome, StepReport::Outcome::end_of_epoch) << report.culprit;
+      }
+    }
+    return found;
+  }
+};
+
+TEST_F(DownpourTest, OneWorkerThatPushesAndFetchesEachTimeIsPlainSgdBitForBit) {
+  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  Replica replica(graph_, table_, {});
+  Downpour downpour(replica, *rule_, job.client(0), {});
+  ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
+  UnitSamplesOfTest samples(kBatch, 1);
+  EXPECT_EQ(losses(downpour, samples, 12), alone(12));
+}
+
+TEST_F(DownpourTest, BetweenFetchesAWorkerStepsOnItsOwnCopy) {
+  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  Replica replica(graph_, table_, {});
+  Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 100});
+  ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
+  UnitSamplesOfTest samples(kBatch, 1);
+  EXPECT_EQ(losses(downpour, samples, 12), alone(12));  // its own rule and the servers' do the same
+}
+
+TEST_F(DownpourTest, EveryUnitIsReportedOnceItIsInEveryBlock) {
+  for (const bool prefetch : {false, true}) {
+    for (const int batches : {1, 2, 3}) {
+      ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+      Replica replica(graph_, table_, {});
+      Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 2, .prefetch = prefetch});
+      ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
+      UnitSamplesOfTest samples(kBatch, batches);
+      StepReport report;
+      while ((report = downpour.step(samples, request())).outcome == StepReport::Outcome::stepped) {
+      }
+      ASSERT_EQ(report.outcome, StepReport::Outcome::end_of_epoch) << report.culprit;
+      const std::int64_t unit = kBatch * batches;
+      const auto units = static_cast<std::size_t>((kSamples + unit - 1) / unit);
+      ASSERT_EQ(samples.reported_units.size(), units);
+      for (std::size_t i = 0; i < units; ++i) {
+        EXPECT_EQ(samples.reported_units[i].seq, i);
+      }
+      EXPECT_EQ(job.server(0).next_push(1), units);
+      EXPECT_EQ(job.server(1).next_push(1), units);
+    }
+  }
+}
+
+TEST_F(DownpourTest, ALossThatIsNotFiniteIsNotPushed) {
+  ServedJob job(table_, *rule_, start(), 1, 1, kRate);
+  Replica replica(graph_, table_, {});
+  Downpour downpour(replica, *rule_, job.client(0), {});
+  ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
+  UnitSamplesOfTest samples(kBatch, 1);
+  samples.poisoned_sample = kBatch + 1;
+  ASSERT_EQ(downpour.step(samples, request()).outcome, StepReport::Outcome::stepped);
+  const StepReport report = downpour.step(samples, request());
+  EXPECT_EQ(report.outcome, StepReport::Outcome::diverged);
+  EXPECT_FALSE(report.culprit.empty());
+  EXPECT_EQ(job.server(0).next_push(1), 1U);
+}
+
+TEST_F(DownpourTest, StopsWhenTheServersSayThatTrainingIsOver) {
+  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  Replica replica(graph_, table_, {});
+  Downpour downpour(replica, *rule_, job.client(0), {});
+  ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
+  UnitSamplesOfTest samples(kBatch, 1);
+  ASSERT_FALSE(downpour.step(samples, request()).stop);
+  job.server(1).end();
+  StepReport report;
+  for (int i = 0; i < 3 && !report.stop; ++i) {
+    report = downpour.step(samples, request());
+    ASSERT_EQ(report.outcome, StepReport::Outcome::stepped);
+  }
+  EXPECT_TRUE(report.stop);
+}
+
+TEST_F(DownpourTest, AFencedWorkerEnds) {
+  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  Replica replica(graph_, table_, {});
+  Downpour downpour(replica, *rule_, job.client(0), {});
+  ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
+  UnitSamplesOfTest samples(kBatch, 1);
+  job.server(0).fence(1);
+  StepReport report;
+  for (int i = 0; i < 3 && report.outcome == StepReport::Outcome::stepped; ++i) {
+    report = downpour.step(samples, request());
+  }
+  EXPECT_EQ(report.outcome, StepReport::Outcome::group_lost);
+}
+
+}  // namespace
+}  // namespace distbelief

@@ -1,0 +1,68 @@
+#include "train/leased_batches.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace distbelief {
+
+LeasedBatches::LeasedBatches(const Dataset& dataset, const Sampler& sampler, LeaseSource& leases,
+                             const Options& options)
+    : dataset_(dataset), sampler_(sampler), leases_(leases), options_(options) {}
+
+bool LeasedBatches::begin_lease() {
+  const auto start = Clock::now();
+  const Member::LeaseAnswer answer =
+      leases_.request(unit_samples() * options_.units_per_lease, start + options_.patience);
+  wait_seconds_ += seconds_since(start);
+  if (const auto* lease = std::get_if<Lease>(&answer)) {
+    const auto units = static_cast<std::uint64_t>((lease->count + unit_samples() - 1) / unit_samples());
+    if (lease->next_push >= units) {  // its first holder died when all was done but said
+      const std::int64_t begin = static_cast<std::int64_t>(units - 1) * unit_samples();
+      options_.inherited(
+          {.id = {lease->id, units - 1},
+           .samples = {.epoch = lease->epoch, .first = lease->first + begin, .count = lease->count - begin}});
+      leases_.complete(lease->id);
+      return begin_lease();
+    }
+    lease_ = *lease;
+    position_ = static_cast<std::int64_t>(lease->next_push) * unit_samples();
+    units_of_lease_[lease->id] = units;
+    return true;
+  }
+  finished_ = std::holds_alternative<Member::LeasesFinished>(answer);
+  return false;
+}
+
+const Batch* LeasedBatches::next() {
+  if (!lease_ && (finished_ || !begin_lease())) {
+    return nullptr;
+  }
+  const std::int64_t seq = position_ / unit_samples();
+  const std::int64_t unit_begin = seq * unit_samples();
+  const std::int64_t unit_end = std::min(unit_begin + unit_samples(), lease_->count);
+  const std::int64_t rows = std::min(options_.batch, unit_end - position_);
+  ids_.resize(static_cast<std::size_t>(rows));
+  sampler_.fill(static_cast<std::uint64_t>(lease_->epoch), static_cast<std::uint64_t>(lease_->first + position_), ids_);
+  dataset_.read(ids_, static_cast<std::uint64_t>(lease_->epoch), batch_);
+  position_ += rows;
+  unit_ = {.id = {lease_->id, static_cast<std::uint64_t>(seq)},
+           .samples = {.epoch = lease_->epoch, .first = lease_->first + unit_begin, .count = unit_end - unit_begin},
+           .ends = position_ == unit_end,
+           .low_water = lease_->low_water};
+  if (position_ == lease_->count) {
+    lease_.reset();
+  }
+  return &batch_;
+}
+
+void LeasedBatches::reported(const PushUnit& unit) {
+  const auto found = units_of_lease_.find(unit.id.lease);
+  check(found != units_of_lease_.end(), "what is reported was leased");
+  if (unit.id.seq + 1 == found->second) {
+    leases_.complete(unit.id.lease);
+    units_of_lease_.erase(found);
+  }
+}
+
+}  // namespace distbelief

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/sampler.h"
+#include "strategy/strategy.h"
+#include "train/lease_source.h"
+
+namespace distbelief {
+
+/// A worker's batches of the samples that it has leased, in units that are pushed whole. A lease is complete when the
+/// last of its units is reported. One thread.
+class LeasedBatches : public BatchStream {
+ public:
+  struct Options {
+    std::int64_t batch = 128;
+    std::int64_t batches_per_unit = 1;
+    std::int64_t units_per_lease = 8;
+    /// Called for the last unit of a lease whose holder died when all was done but said.
+    std::function<void(const UnitReport&)> inherited = {};
+    /// How long next() waits for a lease before it gives back null, so that the caller finishes what it has begun.
+    Clock::duration patience = std::chrono::milliseconds(20);
+  };
+  /// All but `options` are borrowed.
+  LeasedBatches(const Dataset& dataset, const Sampler& sampler, LeaseSource& leases, const Options& options);
+
+  const Batch* next() override;
+  PushUnit unit() const override { return unit_; }
+  void reported(const PushUnit& unit) override;
+  void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
+  void applied(std::span<const std::uint64_t> /*ids*/) override {}
+  void dropped(std::span<const std::uint64_t> /*ids*/) override {}
+
+  /// There will be no more batches: every lease of every epoch is done.
+  bool finished() const { return finished_; }
+  std::int64_t epoch() const { return lease_ ? lease_->epoch : unit_.samples.epoch; }
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  std::int64_t unit_samples() const { return options_.batch * options_.batches_per_unit; }
+  bool begin_lease();
+
+  const Dataset& dataset_;
+  const Sampler& sampler_;
+  LeaseSource& leases_;
+  const Options options_;
+  std::optional<Lease> lease_;                             ///< that batches are taken from
+  std::int64_t position_ = 0;                              ///< samples of it that were handed out
+  std::map<std::uint64_t, std::uint64_t> units_of_lease_;  ///< of leases that are not complete
+  bool finished_ = false;
+  PushUnit unit_;
+  Batch batch_;
+  std::vector<std::uint64_t> ids_;
+  double wait_seconds_ = 0;
+};
+
+}  // namespace distbelief

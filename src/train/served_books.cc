@@ -1,0 +1,111 @@
+#include "train/served_books.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace distbelief {
+
+ServedBooks::ServedBooks(const Sampler& sampler, std::int64_t first_epoch, std::int64_t unit_samples)
+    : sampler_(sampler), unit_samples_(unit_samples), next_epoch_(first_epoch) {}
+
+ServedBooks::Epoch& ServedBooks::epoch_locked(std::int64_t number) {
+  std::unique_ptr<Epoch>& epoch = open_[number];
+  if (epoch == nullptr) {
+    epoch = std::make_unique<Epoch>(sampler_.samples());
+  }
+  return *epoch;
+}
+
+void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std::string_view words) {
+  const std::scoped_lock lock(mutex_);
+  const auto ids_of = [&](const UnitSamples& samples) -> std::span<const std::uint64_t> {
+    ids_.resize(static_cast<std::size_t>(samples.count));
+    sampler_.fill(static_cast<std::uint64_t>(samples.epoch), static_cast<std::uint64_t>(samples.first), ids_);
+    return ids_;
+  };
+  if (request.kind == RequestHead::Kind::push && reply.status <= ReplyHead::Status::nonfinite &&
+      request.samples.epoch >= next_epoch_) {
+    epoch_locked(request.samples.epoch).ledger.leased(ids_of(request.samples));
+  }
+  if (!words.empty() && news_.trouble.empty()) {
+    news_.trouble = words;
+  }
+  const UnitReport& done = request.done;
+  if (done.samples.count == 0 || done.samples.epoch < next_epoch_) {
+    return;
+  }
+  std::uint64_t& next = next_unit_[done.id.lease];
+  if (done.id.seq < next) {
+    return;  // told before
+  }
+  // Units that nobody reported were made by a worker that died: its heir begins after what is in every block.
+  const auto before = static_cast<std::int64_t>(done.id.seq - next) * unit_samples_;
+  next = done.id.seq + 1;
+  Epoch& epoch = epoch_locked(done.samples.epoch);
+  const std::span<const std::uint64_t> ids =
+      ids_of({.epoch = done.samples.epoch, .first = done.samples.first - before, .count = done.samples.count + before});
+  epoch.ledger.leased(ids);
+  epoch.ledger.applied(ids);
+  const LossSums sums = {.loss = done.loss, .correct = done.correct, .rows = done.samples.count};
+  epoch.sums += sums;
+  news_.sums += sums;
+  news_.units += 1;
+  news_.samples += ids.size();
+  const auto place = static_cast<std::size_t>(std::llround(done.staleness));
+  ++staleness_.units[std::min(place, StalenessCounts::kMost)];
+  staleness_.sum += done.staleness;
+  staleness_.count += 1;
+  staleness_.most = std::max(staleness_.most, done.staleness_most);
+  close_finished_locked();
+}
+
+void ServedBooks::close_finished_locked() {
+  for (auto first = open_.begin(); first != open_.end() && first->first == next_epoch_; first = open_.begin()) {
+    const SampleAudit so_far = first->second->ledger.total();
+    if (so_far.applied + so_far.dropped < sampler_.samples()) {
+      return;
+    }
+    closed_ += first->second->ledger.close_epoch();
+    news_.closed.push_back({first->first, first->second->sums});
+    ++next_epoch_;
+    open_.erase(first);
+  }
+}
+
+ServedBooks::News ServedBooks::take() {
+  const std::scoped_lock lock(mutex_);
+  News taken = news_;
+  news_.sums = {};
+  news_.closed.clear();
+  return taken;
+}
+
+SampleAudit ServedBooks::total() const {
+  const std::scoped_lock lock(mutex_);
+  SampleAudit sum = closed_;
+  for (const auto& [number, epoch] : open_) {
+    sum += epoch->ledger.total();
+  }
+  return sum;
+}
+
+void ServedBooks::close_all() {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [number, epoch] : open_) {
+    closed_ += epoch->ledger.close_epoch();
+  }
+  open_.clear();
+}
+
+StalenessCounts ServedBooks::staleness() const {
+  const std::scoped_lock lock(mutex_);
+  return staleness_;
+}
+
+LossSums ServedBooks::open_sums() const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = open_.find(next_epoch_);
+  return found == open_.end() ? LossSums{} : found->second->sums;
+}
+
+}  // namespace distbelief

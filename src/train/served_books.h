@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/sampler.h"
+#include "graph/loss.h"
+#include "metrics/counters.h"
+#include "server/wire.h"
+
+namespace distbelief {
+
+/// How old the values were that gradients were computed from, in updates: of units, by the mean over blocks, rounded.
+struct StalenessCounts {
+  static constexpr std::size_t kMost = 64;  ///< the last counts all from here on
+  std::array<std::uint64_t, kMost + 1> units = {};
+  double sum = 0;
+  std::uint64_t count = 0;
+  std::uint64_t most = 0;
+
+  double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+};
+
+/// What the leader of a job with parameter servers knows of its samples: which were handed out, which are in every
+/// block. Workers go through epochs at their own speed, so several epochs are open at a time; an epoch closes when all
+/// its samples are applied or dropped. Thread-safe.
+class ServedBooks {
+ public:
+  /// `sampler` is borrowed. Epochs from `first_epoch` on; units of so many samples, or less where a lease ends.
+  ServedBooks(const Sampler& sampler, std::int64_t first_epoch, std::int64_t unit_samples);
+
+  /// What a worker said with a push or a report: see ServerPort.
+  void heard(const RequestHead& request, const ReplyHead& reply, std::string_view words);
+
+  struct ClosedEpoch {
+    std::int64_t epoch = 0;
+    LossSums sums;
+  };
+  struct News {
+    LossSums sums;                         ///< of the samples that were applied since the last call
+    std::uint64_t units = 0;               ///< that were applied in all
+    std::uint64_t samples = 0;             ///< applied in all
+    std::vector<ClosedEpoch> closed = {};  ///< in order
+    std::string trouble = {};              ///< why a worker could not go on; the first
+  };
+  News take();
+
+  SampleAudit total() const;
+  /// What is open is closed: what was handed out and not applied is lost.
+  void close_all();
+  StalenessCounts staleness() const;
+  /// Sums of the epoch that is open and lowest.
+  LossSums open_sums() const;
+
+ private:
+  struct Epoch {
+    explicit Epoch(std::uint64_t samples) : ledger(samples) {}
+    SampleLedger ledger;
+    LossSums sums;
+  };
+  Epoch& epoch_locked(std::int64_t number);
+  void close_finished_locked();
+
+  const Sampler& sampler_;
+  const std::int64_t unit_samples_;
+  mutable std::mutex mutex_;
+  std::int64_t next_epoch_;  // guarded by mutex_, as all below: the lowest open one
+  std::map<std::int64_t, std::unique_ptr<Epoch>> open_;
+  std::map<std::uint64_t, std::uint64_t> next_unit_;  // by lease: what was reported of it
+  SampleAudit closed_;
+  News news_;
+  StalenessCounts staleness_;
+  std::vector<std::uint64_t> ids_;
+};
+
+}  // namespace distbelief

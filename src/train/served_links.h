@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+
+#include "server/link_thread.h"
+#include "server/placement.h"
+#include "server/server_client.h"
+#include "server/server_port.h"
+#include "train/served_team.h"
+
+namespace distbelief {
+
+/// What a process of a job with parameter servers has of them: the blocks it owns, if it is a server, and its way to
+/// all blocks, if it is a worker or leads. Works on a thread of its own until it is destroyed.
+class ServedLinks {
+ public:
+  using Heard = std::function<void(const RequestHead&, const ReplyHead&, std::string_view)>;
+  /// All but `options` and `heard` are borrowed. `values`: where parameters begin, for a server.
+  ServedLinks(const ServedTeam& team, const ParameterTable& table, const UpdateRule& rule,
+              std::span<const float> values, ParameterServer::Options options, Heard heard);
+  ~ServedLinks();
+
+  ParameterServer& server() { return *server_; }
+  ServerClient& client() { return *client_; }
+  /// Fences workers that died, and says how far they came.
+  void fence_the_lost();
+
+ private:
+  const ServedTeam& team_;
+  const BlockMap map_;
+  LinkThread link_;
+  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<ServerPort> port_;
+  std::unique_ptr<ServerClient> client_;
+};
+
+}  // namespace distbelief

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cluster/lease_table.h"
+#include "cluster/member.h"
+#include "params/parameter_shard.h"
+#include "train/lease_source.h"
+#include "transport/fabric.h"
+
+namespace distbelief {
+
+/// A job with parameter servers, as one of its processes sees it. Ranks are the workers, then the servers; the first
+/// server leads: it keeps the books, evaluates, and writes the run's folder.
+struct ServedTeam {
+  Fabric* fabric = nullptr;  ///< borrowed
+  std::uint32_t view = 0;
+  std::uint64_t incarnation = 0;
+  int workers = 1;
+  int servers = 1;
+
+  LeaseSource* leases = nullptr;                                               ///< a worker's; borrowed
+  std::function<void(const LeaseTable::Options&)> plan_leases = {};            ///< the leader's
+  std::function<std::vector<std::uint64_t>()> newly_lost = {};                 ///< a server's: workers, by incarnation
+  std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
+  std::function<int()> workers_left = {};  ///< a server's: that live and are not done
+  std::function<bool()> leader_left = {};  ///< another server's
+
+  bool is_server() const { return fabric->rank().value >= workers; }
+  bool leads() const { return fabric->rank() == leader(); }
+  Rank leader() const { return Rank{workers}; }
+};
+
+}  // namespace distbelief

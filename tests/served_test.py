@@ -1,0 +1,132 @@
+"""Jobs with parameter servers: real processes, real kills.
+
+served_test.py PROGRAM    the distbelief executable
+"""
+
+import os
+import signal
+import sys
+
+import job_test
+from job_test import SURVIVABLE, TRANSPORTS, processes_in
+from test_main import main
+
+# Every algorithm whose parameters are with servers, with its choices.
+ALGORITHMS = {
+    "async": ["--algorithm", "async"],
+    "downpour": ["--algorithm", "downpour", "--n-push", "2", "--n-fetch", "3"],
+    "downpour-prefetch": ["--algorithm", "downpour", "--n-push", "3", "--n-fetch", "1", "--prefetch", "on"],
+}
+
+
+class Algorithms(job_test.JobTest):
+    def test_each_trains_over_each_transport_and_every_sample_is_applied_once(self):
+        for transport in TRANSPORTS:
+            for algorithm, choices in ALGORITHMS.items():
+                with self.subTest(transport=transport, algorithm=algorithm):
+                    name = f"{algorithm}-{transport}"
+                    self.train(*self.small(name, noise=1), *choices, "--workers", "3", "--servers", "2",
+                               "--epochs", "3", "--transport", transport)
+                    summary = self.summary(name)
+                    self.assertEqual(summary["status"], "finished")
+                    self.assertEqual((summary["workers"], summary["servers"], summary["epochs"]), (3, 2, 3))
+                    self.assertGreater(summary["test_accuracy"], 0.8)
+                    self.assertEqual(sum(summary["staleness"]["histogram"].values()), summary["steps"])
+                    self.expect_every_sample_once(name, 4500)
+                    self.expect_nothing_left(name)
+
+    def test_one_worker_gives_the_model_of_one_process_bit_for_bit(self):
+        recipe = ["--epochs", "2", "--momentum", "0.9", "--schedule", "cosine", "--weight-decay", "0.001"]
+        self.train(*self.small("alone"), *recipe)
+        for transport in TRANSPORTS:
+            for algorithm in ("async", "downpour"):
+                with self.subTest(transport=transport, algorithm=algorithm):
+                    name = f"{algorithm}-{transport}"
+                    self.train(*self.small(name), *recipe, "--algorithm", algorithm, "--workers", "1", "--servers", "3",
+                               "--transport", transport)
+                    self.assertEqual(self.model(name), self.model("alone"))
+
+    def test_statistics_of_batch_norm_are_averaged_by_the_servers(self):
+        self.train("--model", "resnet18", "--data", "synthetic:classes=4,shape=3x16x16,samples=64,seed=3", "--batch", "16",
+                   "--epochs", "1", "--threads", "1", "--algorithm", "async", "--workers", "2", "--servers", "2",
+                   "--transport", "socket", "--out", self.path("norm"))
+        self.expect_every_sample_once("norm", 64)
+
+
+class Failures(job_test.JobTest):
+    def test_a_killed_worker_stops_nobody_and_its_samples_are_trained_by_others(self):
+        for transport in SURVIVABLE:
+            for algorithm, choices in ALGORITHMS.items():
+                with self.subTest(transport=transport, algorithm=algorithm):
+                    name = f"{algorithm}-{transport}"
+                    output = self.train(*self.small(name), *choices, "--workers", "3", "--servers", "2", "--epochs", "4",
+                                        "--transport", transport, "--chaos", "kill worker 1 at step 17")
+                    self.assertIn("lost: worker 1 (pid ", output)
+                    self.assertEqual(self.summary(name)["status"], "finished")
+                    self.expect_every_sample_once(name, 6000)
+                    self.expect_nothing_left(name)
+
+    def test_two_of_three_workers_may_die(self):
+        self.train(*self.small("two"), *ALGORITHMS["async"], "--workers", "3", "--servers", "1", "--epochs", "4",
+                   "--transport", "socket", "--chaos", "kill worker 0 at step 9; kill worker 2 at step 20")
+        self.expect_every_sample_once("two", 6000)
+
+    def test_a_slow_worker_delays_nobody(self):
+        self.train(*self.small("slow"), *ALGORITHMS["async"], "--workers", "3", "--servers", "1", "--epochs", "2",
+                   "--transport", "socket", "--chaos", "slow worker 1 x50 from step 5")
+        self.expect_every_sample_once("slow", 3000)
+        self.assertGreater(self.summary("slow")["staleness"]["max"], 3)
+
+    def test_a_killed_server_is_named_and_ends_the_job(self):
+        process = self.start(*self.small("server", samples=15000), *ALGORITHMS["async"], "--workers", "2", "--servers", "2",
+                             "--epochs", "2000", "--transport", "socket")
+        self.wait_for_steps("server", process)
+        victim = next(pid for pid, words in processes_in(self.path("server")).items() if words[-2] == b"3")
+        os.kill(victim, signal.SIGKILL)
+        output, _ = process.communicate(timeout=job_test.DEADLINE)
+        self.assertNotEqual(process.returncode, 0, output)
+        self.assertIn("server 3 (pid ", output)
+        self.expect_nothing_left("server")
+
+    def test_a_loss_that_is_not_finite_ends_the_job_and_is_named(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                output = self.train(*self.small(transport), *ALGORITHMS["async"], "--workers", "2", "--servers", "2",
+                                    "--epochs", "50", "--lr", "1e30", "--transport", transport, code=3)
+                self.assertRegex(output, "training diverged: the loss is -?(nan|inf) at step .* first seen in ")
+                self.assertEqual(self.summary(transport)["status"], "diverged")
+
+    def test_an_interrupt_ends_all_and_says_what_was_done(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                process = self.start(*self.small(transport, samples=15000), *ALGORITHMS["async"], "--workers", "2",
+                                     "--servers", "2", "--epochs", "2000", "--transport", transport)
+                self.wait_for_steps(transport, process)
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=job_test.DEADLINE)
+                summary = self.summary(transport)
+                self.assertEqual(summary["status"], "interrupted", output)
+                self.assertEqual(summary["samples"]["lost"], 0)
+                self.assertGreater(summary["samples"]["applied"], 0)
+                self.expect_nothing_left(transport)
+
+
+class BadInput(job_test.JobTest):
+    def expect_refusal(self, text, *arguments):
+        output = self.train(*self.small("bad"), *arguments, code=2)
+        self.assertIn(text, output)
+        self.assertFalse(os.path.exists(self.path("bad")))
+
+    def test_choices_of_another_algorithm_are_refused(self):
+        self.expect_refusal("--n-push and --n-fetch are for --algorithm downpour", "--algorithm", "async", "--n-push", "2")
+        self.expect_refusal("--clip-norm is not for --algorithm async", "--algorithm", "async", "--clip-norm", "1")
+
+    def test_a_run_through_servers_has_no_checkpoint_to_go_on_from(self):
+        self.train(*self.small("run"), *ALGORITHMS["async"], "--workers", "2", "--epochs", "1", "--transport", "threads")
+        output = self.train("--resume", self.path("run"), code=2)
+        self.assertIn("--algorithm async writes no checkpoints yet", output)
+
+
+if __name__ == "__main__":
+    job_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
+    main()
