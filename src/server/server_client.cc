@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "server/pending_transfer.h"
 #include "server/request.h"
 #include "tensor/vector_ops.h"
 
@@ -48,17 +49,18 @@ class ServerClient::Asked {
   bool advance(Fabric& fabric, std::uint32_t view) {
     switch (state_.load(std::memory_order_acquire)) {
       case State::submitted:
-        fabric.receive(head_in_, server_, channel_tag(view, channel_, turn_, false),
-                       std::as_writable_bytes(std::span(&reply, 1)));
-        fabric.send(head_out_, server_, channel_tag(view, channel_, turn_, false),
-                    std::as_bytes(std::span(&request, 1)));
+        head_in_.receive(fabric, server_, channel_tag(view, channel_, turn_, false),
+                         std::as_writable_bytes(std::span(&reply, 1)));
+        head_out_.send(fabric, server_, channel_tag(view, channel_, turn_, false),
+                       std::as_bytes(std::span(&request, 1)));
         if (request.body_bytes > 0) {
-          fabric.send(body_out_, server_, channel_tag(view, channel_, turn_, true), body_bytes());
+          body_out_.send(fabric, server_, channel_tag(view, channel_, turn_, true), body_bytes());
         }
         state_.store(State::head, std::memory_order_relaxed);
         return true;
       case State::head:
-        if (!ended(fabric, head_out_) || !ended(fabric, body_out_) || !ended(fabric, head_in_)) {
+        if (!head_out_.ended(fabric, outcome) || !body_out_.ended(fabric, outcome) ||
+            !head_in_.ended(fabric, outcome)) {
           return false;
         }
         if (outcome.ok() && reply.body_bytes > reply_body_.bytes()) {
@@ -68,12 +70,12 @@ class ServerClient::Asked {
           finish();
           return true;
         }
-        fabric.receive(body_in_, server_, channel_tag(view, channel_, turn_, true),
-                       {reply_body_.data(), static_cast<std::size_t>(reply.body_bytes)});
+        body_in_.receive(fabric, server_, channel_tag(view, channel_, turn_, true),
+                         {reply_body_.data(), static_cast<std::size_t>(reply.body_bytes)});
         state_.store(State::body, std::memory_order_relaxed);
         return true;
       case State::body:
-        if (!ended(fabric, body_in_)) {
+        if (!body_in_.ended(fabric, outcome)) {
           return false;
         }
         finish();
@@ -86,30 +88,13 @@ class ServerClient::Asked {
   }
 
   void give_up(Fabric& fabric) {
-    for (Transfer* transfer : {&head_out_, &body_out_, &head_in_, &body_in_}) {
-      if (transfer->state != Transfer::State::idle) {
-        fabric.cancel(*transfer);
-      }
+    for (PendingTransfer* transfer : {&head_out_, &body_out_, &head_in_, &body_in_}) {
+      transfer->give_up(fabric);
     }
   }
 
  private:
   std::span<std::byte> body_bytes() const { return {body_.data(), static_cast<std::size_t>(request.body_bytes)}; }
-
-  /// Nothing is open in it; the first failure stays.
-  bool ended(Fabric& fabric, Transfer& transfer) {
-    if (transfer.state == Transfer::State::idle) {
-      return true;
-    }
-    if (!fabric.progress(transfer)) {
-      return false;
-    }
-    Outcome how = fabric.wait(transfer, Clock::now());
-    if (!how.ok() && outcome.ok()) {
-      outcome = std::move(how);
-    }
-    return true;
-  }
 
   void finish() {
     ++turn_;
@@ -121,7 +106,7 @@ class ServerClient::Asked {
   std::atomic<State> state_ = State::idle;
   std::uint32_t turn_ = 0;
   Buffer body_, reply_body_;
-  Transfer head_out_, body_out_, head_in_, body_in_;
+  PendingTransfer head_out_, body_out_, head_in_, body_in_;
 };
 
 struct ServerClient::Place {

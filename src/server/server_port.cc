@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/parallel.h"
+#include "server/pending_transfer.h"
 #include "server/request.h"
 
 namespace distbelief {
@@ -22,7 +23,7 @@ class ServerPort::Served {
   std::atomic<State> state = State::closed;
 
   void listen(ServerPort& port) {
-    port.fabric_.receive(head_in_, client, tag(port, false), std::as_writable_bytes(std::span(&request_, 1)));
+    head_in_.receive(port.fabric_, client, tag(port, false), std::as_writable_bytes(std::span(&request_, 1)));
     state = State::head;
   }
 
@@ -37,7 +38,7 @@ class ServerPort::Served {
         reply(port);
         return true;
       case State::replying:
-        return arrived(port, head_out_) && (reply_.body_bytes == 0 || arrived(port, body_out_)) && next(port);
+        return arrived(port, head_out_) && arrived(port, body_out_) && next(port);
       case State::answering:
       case State::closed:
         return false;
@@ -52,10 +53,8 @@ class ServerPort::Served {
   }
 
   void give_up(Fabric& fabric) {
-    for (Transfer* transfer : {&head_in_, &body_in_, &head_out_, &body_out_}) {
-      if (transfer->state != Transfer::State::idle) {
-        fabric.cancel(*transfer);
-      }
+    for (PendingTransfer* transfer : {&head_in_, &body_in_, &head_out_, &body_out_}) {
+      transfer->give_up(fabric);
     }
     state = State::closed;
   }
@@ -64,19 +63,16 @@ class ServerPort::Served {
   Tag tag(const ServerPort& port, bool body) const { return channel_tag(port.options_.view, channel_, turn_, body); }
   std::span<std::byte> in_bytes() const { return {in_.data(), static_cast<std::size_t>(request_.body_bytes)}; }
 
-  /// True once for each transfer; a transfer that failed closes the channel.
-  bool arrived(ServerPort& port, Transfer& transfer) {
-    if (transfer.state == Transfer::State::idle) {
-      return true;  // was waited for before
-    }
-    if (!port.fabric_.progress(transfer)) {
+  /// A transfer that failed closes the channel.
+  bool arrived(ServerPort& port, PendingTransfer& transfer) {
+    Outcome outcome;
+    if (!transfer.ended(port.fabric_, outcome)) {
       return false;
     }
-    if (!port.fabric_.wait(transfer, Clock::now()).ok()) {
+    if (!outcome.ok()) {
       give_up(port.fabric_);
-      return false;
     }
-    return true;
+    return outcome.ok();
   }
 
   bool take_head(ServerPort& port) {
@@ -100,15 +96,15 @@ class ServerPort::Served {
       return true;
     }
     state = State::body;
-    port.fabric_.receive(body_in_, client, tag(port, true), in_bytes());
+    body_in_.receive(port.fabric_, client, tag(port, true), in_bytes());
     return true;
   }
 
   void reply(ServerPort& port) {
     state = State::replying;
-    port.fabric_.send(head_out_, client, tag(port, false), std::as_bytes(std::span(&reply_, 1)));
+    head_out_.send(port.fabric_, client, tag(port, false), std::as_bytes(std::span(&reply_, 1)));
     if (reply_.body_bytes > 0) {
-      port.fabric_.send(body_out_, client, tag(port, true), {out_.data(), static_cast<std::size_t>(reply_.body_bytes)});
+      body_out_.send(port.fabric_, client, tag(port, true), {out_.data(), static_cast<std::size_t>(reply_.body_bytes)});
     }
   }
 
@@ -123,7 +119,7 @@ class ServerPort::Served {
   RequestHead request_;
   ReplyHead reply_;
   Buffer in_, out_;
-  Transfer head_in_, body_in_, head_out_, body_out_;
+  PendingTransfer head_in_, body_in_, head_out_, body_out_;
 };
 
 ServerPort::ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Rank>& clients, Options options)
