@@ -46,7 +46,7 @@ Values values_of(const CLI::Option& option) {
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   std::vector<const CLI::App*> commands;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App* some) { return !some->get_group().empty(); })) {
     commands.push_back(command);
   }
   return commands;

@@ -101,7 +101,8 @@ std::string Help::entry(const std::string& name, const std::string& text, std::s
 std::string Help::commands(const CLI::App& app) const {
   std::string text;
   std::string group;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+  // Those without a group are for processes of a job, not for people.
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App* some) { return !some->get_group().empty(); })) {
     if (command->get_group() != group) {
       group = command->get_group();
       text += "\n" + title(group);

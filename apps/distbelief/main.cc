@@ -56,17 +56,17 @@ void add_commands(CLI::App& app, const Terminal& terminal, const JobPlace& place
   app.formatter(std::make_shared<Help>(terminal));
   app.require_subcommand(0, 1);
   add_train_command(app, terminal, place, exit_code);
-  add_coordinator_command(app, place, exit_code);
-  add_worker_command(app, place, exit_code);
-  add_invited_worker_command(app, exit_code);
-  add_status_command(app, terminal);
   add_eval_command(app, terminal);
   add_predict_command(app);
+  add_status_command(app, terminal);
   add_info_command(app);
   add_models_command(app, terminal);
   add_data_command(app, terminal);
   add_doctor_command(app, terminal, exit_code);
   add_completion_command(app);
+  add_coordinator_command(app, place, exit_code);
+  add_worker_command(app, place, exit_code);
+  add_invited_worker_command(app, exit_code);
   app.footer(
       "Examples:\n"
       "  distbelief train --epochs 3 --out runs/first      train lenet on Fashion-MNIST\n"

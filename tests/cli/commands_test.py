@@ -25,6 +25,13 @@ class Help(ProgramTest):
             self.assertRegex(text, rf"(?m)^  {command} +[A-Z]")
         self.assertIn("Examples:", text)
 
+    def test_help_lists_each_group_once_and_nothing_that_is_not_for_people(self):
+        text = self.succeed("--help")
+        for group in ("Train and use", "Jobs", "Look around", "This machine"):
+            self.assertEqual(text.count(f"\n{group}\n"), 1, text)
+        for hidden in ("coordinator", "worker"):
+            self.assertNotIn(f"  {hidden} ", text)
+
     def test_every_help_fits_100_columns(self):
         for command in self.COMMANDS:
             text = self.succeed(command, "--help")
