@@ -51,10 +51,6 @@ class ResidentBatches : public BatchStream {
     }
   }
   const Batch* next() override { return &batches_[taken_++ % batches_.size()]; }
-  bool take(Batch& batches, std::int64_t /*most*/) override {  // of one thread only
-    batches = *next();
-    return true;
-  }
   void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
   void applied(std::span<const std::uint64_t> /*ids*/) override {}
   void dropped(std::span<const std::uint64_t> /*ids*/) override {}

@@ -34,7 +34,6 @@ class EpochBatches : public BatchStream {
     loader_.emplace(*data_, Sampler(data_->size(), 1, true), LoaderOptions{.batch = rows});
   }
   const Batch* next() override { return loader_->next(); }
-  bool take(Batch& batches, std::int64_t most) override { return loader_->take(batches, most); }
   void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
   void applied(std::span<const std::uint64_t> /*ids*/) override {}
   void dropped(std::span<const std::uint64_t> /*ids*/) override {}

@@ -54,10 +54,6 @@ class SameBatch : public BatchStream {
     batch_.classes = {0, 1};
   }
   const Batch* next() override { return &batch_; }
-  bool take(Batch& batches, std::int64_t /*most*/) override {
-    batches = batch_;
-    return true;
-  }
   void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
   void applied(std::span<const std::uint64_t> /*ids*/) override { ++applied_; }
   void dropped(std::span<const std::uint64_t> /*ids*/) override { ++dropped_; }

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "base/check.h"
 #include "exec/replica.h"
 #include "params/parameter_shard.h"
 #include "params/state_visitor.h"
@@ -34,7 +35,10 @@ class BatchStream {
   /// most `most` of them, read into one by the calling thread; all but an epoch's last are equally large. False when
   /// the epoch has no more, which next() then says too. Thread-safe, as are applied() and dropped() of a stream that is
   /// used so.
-  virtual bool take(Batch& batches, std::int64_t most) = 0;
+  virtual bool take(Batch& /*batches*/, std::int64_t /*most*/) {
+    check(false, "this stream has batches for one thread");
+    return false;
+  }
   /// Other members took these samples in the same step.
   virtual void leased_by_others(std::span<const std::uint64_t> ids) = 0;
   /// These samples have entered the parameters, once.
