@@ -279,6 +279,74 @@ class Diverged(TrainCase):
         self.assertEqual((out / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
 
 
+class Hogwild(TrainCase):
+    SPARSE = {"data": "synthetic:kind=sparse,shape=3000,samples=1500,nonzeros=20,seed=3", "model_options": None,
+              "momentum": None, "batch": 4, "lr": 0.3, "log_every": 50}
+
+    def hogwild(self, name, **changes):
+        out, done = self.train(name, **{**self.SPARSE, "model": "logistic", "algorithm": "hogwild", **changes})
+        return out, done
+
+    def test_one_thread_makes_the_steps_of_local(self):
+        for model, changes in (("logistic", {}), ("svm", {"optimizer": "adagrad"}),
+                               ("factorization", {"schedule": "cosine"}),
+                               ("mlp", {"data": DATA, "batch": 16, "lr": 0.05, "weight_decay": 0.01})):
+            with self.subTest(model):
+                hogwild, _ = self.hogwild(model, model=model, **changes)
+                local, _ = self.hogwild(model + "-local", model=model, algorithm="local", **changes)
+                self.assertEqual((hogwild / "model.safetensors").read_bytes(), (local / "model.safetensors").read_bytes())
+                # Losses are added up in other groups: a last digit may differ.
+                for one, other in zip(metrics_of(hogwild), metrics_of(local), strict=True):
+                    self.assertEqual(one.keys(), other.keys())
+                    for key in one:
+                        self.assertAlmostEqual(one[key], other[key], 9, key)
+
+    def test_two_threads_use_every_sample_once_and_learn_as_much(self):
+        one, _ = self.hogwild("one", validation=0.1, checkpoint_every=100)
+        for locks in ((), ("--hogwild-locks",)):
+            two, done = self.hogwild("two" + "".join(locks), threads=2, validation=0.1, checkpoint_every=100, words=locks)
+            self.assert_audit(two, 3 * 1350)
+            self.assertIn("each on batches of its own", done.stdout)
+            self.assertEqual(summary_of(two)["steps"], summary_of(one)["steps"])
+            self.assertEqual([row["step"] for row in metrics_of(two)], [row["step"] for row in metrics_of(one)])
+            self.assertLess(summary_of(two)["train_loss"], 1.2 * summary_of(one)["train_loss"])
+
+    def test_a_run_that_stopped_goes_on_to_the_same_bits(self):
+        whole, _ = self.hogwild("whole", optimizer="adagrad", epochs=4)
+        part, _ = self.hogwild("part", optimizer="adagrad", epochs=2)
+        self.resume(part, "--epochs", 4)
+        self.assertEqual((part / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
+        self.assert_audit(part, 4 * 1500)
+
+    def test_an_interrupted_run_of_two_threads_loses_no_sample(self):
+        out = self.folder / "out"
+        process = self.start(*options({"data": self.SPARSE["data"], "model": "svm", "model-options": None,
+                                       "momentum": None, "algorithm": "hogwild", "threads": 2, "batch": 1,
+                                       "epochs": 2000, "checkpoint-every": 3000}), "--out", out)
+        self.wait_for(lambda: (out / "checkpoints").exists() and checkpoints_of(out), process)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(summary_of(out)["status"], "interrupted")
+        epochs = summary_of(out)["epochs"] + 2
+        self.resume(out, "--epochs", epochs)
+        self.assert_audit(out, epochs * 1500)
+
+    def test_nan_stops_it_and_names_step_and_culprit(self):
+        for threads in (1, 2):
+            out, done = self.hogwild(f"out{threads}", expect=3, lr=1e38, model="factorization", threads=threads)
+            self.assertRegex(done.stderr, r"at step \d+ \(epoch 1\)")
+            self.assertRegex(done.stderr, r"(layer|parameter) 'output|first seen in the loss")
+            self.assertEqual(summary_of(out)["status"], "diverged")
+
+    def test_what_does_not_go_without_locks_is_refused_in_one_line(self):
+        for changes, says in (({"optimizer": "adam"}, "--optimizer adam does not bear: choose --optimizer sgd"),
+                              ({"momentum": 0.9}, "which momentum does not bear"),
+                              ({"accumulate": 2}, "choose a smaller --batch"),
+                              ({"workers": 2}, "--algorithm hogwild trains in one process")):
+            _, done = self.hogwild("refused", expect=2, **changes)
+            self.assert_one_line(done.stderr, says)
+
+
 class Transfer(TrainCase):
     def test_frozen_parameters_keep_their_bytes_and_a_changed_head_begins_anew(self):
         first, _ = self.train("first", epochs=2)

@@ -194,7 +194,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       }
       return;
     }
-    if (config.algorithm != "local") {
+    if (!is_of_one_process(config.algorithm)) {
       std::filesystem::path folder = arguments->resume;
       if (resumes) {
         change_run(folder, config);

@@ -49,8 +49,7 @@ void Loader::advance(Cursor& at) const {
   at = size > 0 ? Cursor{at.epoch, at.position + size} : Cursor{at.epoch + 1, 0};
 }
 
-void Loader::read(const Cursor& at, std::vector<std::uint64_t>& ids, Batch& batch) const {
-  const std::uint64_t size = batch_size(at);
+void Loader::read(const Cursor& at, std::uint64_t size, std::vector<std::uint64_t>& ids, Batch& batch) const {
   const std::uint64_t parts = static_cast<std::uint64_t>(options_.parts);
   const std::uint64_t part = static_cast<std::uint64_t>(options_.part);
   const std::uint64_t begin = size * part / parts;
@@ -82,7 +81,7 @@ void Loader::run(const std::stop_token& stop) {
     advance(producer_);
     lock.unlock();
     try {
-      read(at, ids, slot.batch);
+      read(at, batch_size(at), ids, slot.batch);
     } catch (...) {
       slot.error = std::current_exception();
     }
@@ -98,6 +97,15 @@ const Batch* Loader::hand_out(const Batch& batch) {
   return &batch;
 }
 
+void Loader::give_back() {
+  if (holding_) {
+    slots_[(taken_ - 1) % slots_.size()].ready = false;
+    ++freed_;
+    holding_ = false;
+    changed_.notify_all();
+  }
+}
+
 const Batch* Loader::next() {
   if (consumer_.epoch >= options_.end_epoch) {
     return nullptr;
@@ -108,17 +116,12 @@ const Batch* Loader::next() {
   }
   const Clock::time_point start = Clock::now();
   if (threads_.empty()) {
-    read(consumer_, inline_ids_, slots_[0].batch);
+    read(consumer_, batch_size(consumer_), inline_ids_, slots_[0].batch);
     wait_seconds_ += seconds_since(start);
     return hand_out(slots_[0].batch);
   }
   std::unique_lock lock(mutex_);
-  if (holding_) {
-    slots_[(taken_ - 1) % slots_.size()].ready = false;
-    ++freed_;
-    holding_ = false;
-    changed_.notify_all();
-  }
+  give_back();
   Slot& slot = slots_[taken_ % slots_.size()];
   changed_.wait(lock,
                 [&] { return slot.ready; });  // no deadline: a reading thread always ends, with a batch or an error
@@ -130,6 +133,46 @@ const Batch* Loader::next() {
   holding_ = true;
   lock.unlock();
   return hand_out(slot.batch);
+}
+
+bool Loader::take(Batch& batches, std::int64_t most) {
+  check(options_.parts == 1 && most > 0, "whole batches, at least one");
+  const Clock::time_point start = Clock::now();
+  std::unique_lock lock(mutex_);
+  const auto over = [&] { return consumer_.epoch >= options_.end_epoch || batch_size(consumer_) == 0; };
+  if (over()) {
+    return false;
+  }
+  if (threads_.empty()) {
+    const Cursor at = consumer_;
+    for (std::int64_t i = 0; i < most && !over(); ++i) {
+      advance(consumer_);
+    }
+    const std::uint64_t size = consumer_.position - at.position;
+    leased_ += size;
+    lock.unlock();
+    std::vector<std::uint64_t> ids;
+    read(at, size, ids, batches);
+    lock.lock();
+    wait_seconds_ += seconds_since(start);
+    return true;
+  }
+  give_back();
+  const auto slot = [&]() -> Slot& { return slots_[taken_ % slots_.size()]; };  // others take while this one waits
+  changed_.wait(lock, [&] { return over() || slot().ready; });                  // no deadline: as in next()
+  if (over()) {
+    return false;
+  }
+  wait_seconds_ += seconds_since(start);
+  if (slot().error) {
+    std::rethrow_exception(slot().error);
+  }
+  std::swap(batches, slot().batch);
+  ++taken_;
+  holding_ = true;
+  give_back();
+  hand_out(batches);
+  return true;
 }
 
 }  // namespace distbelief

@@ -32,7 +32,8 @@ struct LoaderOptions {
 };
 
 /// Hands out the batches of epoch after epoch in the exact order of the sampler, whatever the timing of its threads.
-/// Threads read ahead over the end of an epoch, so that the next one starts without waiting. For one consumer thread.
+/// Threads read ahead over the end of an epoch, so that the next one starts without waiting. For one consumer thread,
+/// or several that share the batches out by take().
 /// The data set must outlive the loader; destruction waits for at most the batches that are being read.
 class Loader {
  public:
@@ -45,6 +46,11 @@ class Loader {
   /// The next batch, valid until the next call. Null at the end of an epoch; the call after that begins the next epoch
   /// (at end_epoch it stays null). Rethrows what reading this batch threw; the batches before it have been handed out.
   const Batch* next();
+  /// For several consumers: reads the next batches of the epoch, at most `most`, into one, on the calling thread; or
+  /// takes one that was read ahead. Which consumer gets which depends on who comes first. False at the end of an epoch,
+  /// until next() has said so too. What next() returned is no longer valid. Throws as next() does. Thread-safe, but not
+  /// against next(); only for a loader of whole batches (parts = 1).
+  bool take(Batch& batches, std::int64_t most);
 
   /// Where a new loader must start in order to hand out what this one would hand out next.
   std::uint64_t epoch() const { return consumer_.epoch; }
@@ -68,15 +74,16 @@ class Loader {
 
   std::uint64_t batch_size(const Cursor& at) const;  // 0: the epoch ends here
   void advance(Cursor& at) const;
-  void read(const Cursor& at, std::vector<std::uint64_t>& ids, Batch& batch) const;
+  void read(const Cursor& at, std::uint64_t size, std::vector<std::uint64_t>& ids, Batch& batch) const;
   void run(const std::stop_token& stop);
   const Batch* hand_out(const Batch& batch);
+  void give_back();  // under mutex_: the slot that next() lent
 
   const Dataset& dataset_;
   const Sampler sampler_;
   const LoaderOptions options_;
 
-  // Of the consumer.
+  // Of the consumer; of several: guarded by mutex_.
   Cursor consumer_;
   std::uint64_t leased_ = 0;
   double wait_seconds_ = 0;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 
@@ -154,6 +156,52 @@ TEST(Loader, EndEpochMeansNothingIsReadBeyond) {
     EXPECT_EQ(all_of(loader, 3).size(), 23U);
   }
   EXPECT_EQ(data.read_so_far(), 20U);
+}
+
+TEST(Loader, ConsumersShareTheBatchesOfAnEpochOut) {
+  const Numbers data(103);
+  for (const int threads : {0, 2}) {
+    Loader loader(data, Sampler(103, 7, true), {.batch = 10, .threads = threads, .end_epoch = 2});
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      std::mutex mutex;
+      std::multiset<std::uint64_t> seen;
+      {
+        std::vector<std::jthread> consumers;
+        for (int i = 0; i < 3; ++i) {
+          consumers.emplace_back([&] {
+            Batch batch;
+            while (loader.take(batch, 2)) {
+              const std::scoped_lock lock(mutex);
+              seen.insert(batch.ids.begin(), batch.ids.end());
+            }
+          });
+        }
+      }
+      EXPECT_EQ(seen.size(), 103U);
+      EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 103U);
+      EXPECT_EQ(loader.position(), 103U);
+      Batch batch;
+      EXPECT_FALSE(loader.take(batch, 1));
+      EXPECT_EQ(loader.next(), nullptr);
+    }
+    EXPECT_EQ(loader.leased(), 206U);
+  }
+}
+
+TEST(Loader, OneConsumerTakesBatchesInTheSamplersOrder) {
+  const Numbers data(43);
+  Loader wanted(data, Sampler(43, 7, true), {.batch = 10, .threads = 0});
+  Loader loader(data, Sampler(43, 7, true), {.batch = 10, .threads = 0});
+  std::vector<std::int64_t> found;
+  Batch batch;
+  for (const std::size_t rows : {20U, 20U, 3U}) {
+    ASSERT_TRUE(loader.take(batch, 2));
+    EXPECT_EQ(batch.ids.size(), rows);
+    found.insert(found.end(), batch.ids.begin(), batch.ids.end());
+  }
+  EXPECT_FALSE(loader.take(batch, 2));
+  found.push_back(-1);
+  EXPECT_EQ(found, all_of(wanted, 1));
 }
 
 }  // namespace

@@ -130,7 +130,8 @@ class Synthetic final : public Dataset {
     }
     std::sort(rows.columns.begin() + begin, rows.columns.end());
     rows.columns.erase(std::unique(rows.columns.begin() + begin, rows.columns.end()), rows.columns.end());
-    for (std::size_t at = rows.values.size(); at < rows.columns.size(); ++at) {
+    const std::size_t count = rows.columns.size() - static_cast<std::size_t>(begin);
+    for (std::size_t at = 0; at < count; ++at) {
       rows.values.push_back(1.0F + 0.5F * options_.noise * noise_at(key, at + 1000000));
     }
     rows.offsets.push_back(static_cast<std::int64_t>(rows.columns.size()));

@@ -118,5 +118,22 @@ TEST(Synthetic, RegressionAndIndicesFillTheirVectors) {
   }
 }
 
+TEST(Synthetic, ASampleDoesNotDependOnWhatItIsReadWith) {
+  for (const char* kind : {"classes", "random", "regression", "sparse", "indices"}) {
+    const auto data = make_synthetic(parse_synthetic(std::string("shape=40,samples=9,classes=3,kind=") + kind)).train;
+    Batch alone, last;
+    data->read(std::vector<std::uint64_t>{7}, 0, alone);
+    data->read(std::vector<std::uint64_t>{2, 5, 7}, 0, last);
+    const auto ends_with = [](const auto& whole, const auto& end) {
+      return whole.size() >= end.size() && std::equal(end.rbegin(), end.rend(), whole.rbegin());
+    };
+    EXPECT_TRUE(ends_with(last.dense, alone.dense)) << kind;
+    EXPECT_TRUE(ends_with(last.indices, alone.indices)) << kind;
+    EXPECT_TRUE(ends_with(last.sparse.columns, alone.sparse.columns)) << kind;
+    EXPECT_TRUE(ends_with(last.sparse.values, alone.sparse.values)) << kind;
+    EXPECT_TRUE(ends_with(last.targets, alone.targets)) << kind;
+  }
+}
+
 }  // namespace
 }  // namespace distbelief

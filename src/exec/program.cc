@@ -38,8 +38,9 @@ class ReorderKernel : public Kernel {
 
 }  // namespace
 
-Program::Program(const Graph& graph, const ParameterTable& table, std::int64_t rows, Purpose purpose)
-    : graph_(graph.fused()), rows_(rows), purpose_(purpose) {
+Program::Program(const Graph& graph, const ParameterTable& table, std::int64_t rows, Purpose purpose,
+                 GradientRows gradient_rows)
+    : graph_(graph.fused()), rows_(rows), purpose_(purpose), gradient_rows_(gradient_rows) {
   check(rows > 0, "a program needs rows");
   const ValueSpec& input = graph_.node(0).output;
   ValueLayout input_layout{{input.shape.with_batch(rows), input.kind}, {}};
@@ -75,6 +76,10 @@ Program::Program(const Graph& graph, const ParameterTable& table, std::int64_t r
       const ParameterEntry& entry = table.at(parameter_name(node, spec));
       step.parameter_offsets.push_back(entry.range.begin);
       step.trains = step.trains || (spec.kind == ParameterKind::optimized && !entry.frozen);
+      if (gradient_rows == GradientRows::touched && spec.row_floats > 0) {
+        step.parameters_with_rows.push_back(&entry);
+        step.rows = std::make_unique<RowSet>(entry.range.size() / spec.row_floats);
+      }
     }
     step.kernel = node.layer->compile(engine_, inputs, purpose);
     step.layout = step.kernel->output();
@@ -94,6 +99,7 @@ Program::~Program() = default;
 
 void Program::bind(std::byte* arena, const float* values, float* gradients) {
   base_ = arena;
+  gradients_ = gradients;
   const auto piece = [&](int index) {
     return index < 0 ? nullptr : arena + arena_.offsets[static_cast<std::size_t>(index)];
   };
@@ -109,6 +115,7 @@ void Program::bind(std::byte* arena, const float* values, float* gradients) {
     memory.output = floats(step.output_piece);
     memory.workspace = piece(step.workspace_piece);
     memory.scratch = piece(scratch_piece_);
+    memory.touched_rows_only = gradient_rows_ == GradientRows::touched;
     for (const std::int64_t offset : step.parameter_offsets) {
       memory.parameters.push_back(values + offset);
       memory.parameter_gradients.push_back(gradients == nullptr ? nullptr : gradients + offset);
@@ -152,6 +159,28 @@ void Program::load(const Batch& batch, std::int64_t first) {
   }
 }
 
+std::span<const TouchedRows> Program::touched_rows() {
+  touched_.clear();
+  for (Step& step : steps_) {
+    if (step.rows != nullptr) {
+      step.touched = step.rows->distinct(step.kernel->rows_read());
+      for (const ParameterEntry* parameter : step.parameters_with_rows) {
+        touched_.push_back({parameter, step.touched});
+      }
+    }
+  }
+  return touched_;
+}
+
+void Program::clear_touched_rows(const Step& step) {
+  for (const ParameterEntry* parameter : step.parameters_with_rows) {
+    const TouchedRows touched = {parameter, step.touched};
+    for (const std::int32_t row : touched.rows) {
+      std::fill_n(gradients_ + touched.offset(row), touched.row_floats(), 0.0F);
+    }
+  }
+}
+
 void Program::forward(const StepContext& step) {
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     steps_[i].kernel->forward(step);
@@ -192,6 +221,7 @@ void Program::backward(const StepContext& step, GradientListener* listener, int 
       if (!steps_[i].gradients_to_add.empty()) {
         run_backward_sum(steps_[i]);
       }
+      clear_touched_rows(steps_[i]);
       steps_[i].kernel->backward(step);
       if (listener != nullptr && steps_[i].trains) {
         listener->final_from(lane, std::ranges::min(steps_[i].parameter_offsets));

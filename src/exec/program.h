@@ -9,9 +9,14 @@
 #include "exec/memory_plan.h"
 #include "graph/graph.h"
 #include "params/parameter_table.h"
+#include "params/touched_rows.h"
 #include "tensor/batch.h"
 
 namespace distbelief {
+
+/// Which part of its gradients a program writes, where parameters have rows of which a batch needs few: all, zeros
+/// included, or the touched rows only, so that nothing in a step walks the whole parameter.
+enum class GradientRows { all, touched };
 
 /// A graph compiled for one number of rows: kernels in order, and one arena in which everything between them lives. The
 /// arena and the parameters are lent by the caller through bind(). Nothing is allocated in a step. One thread at a
@@ -19,7 +24,8 @@ namespace distbelief {
 class Program {
  public:
   /// Gradients flow only where a parameter that is not frozen in `table` needs them.
-  Program(const Graph& graph, const ParameterTable& table, std::int64_t rows, Purpose purpose);
+  Program(const Graph& graph, const ParameterTable& table, std::int64_t rows, Purpose purpose,
+          GradientRows gradient_rows = GradientRows::all);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -34,6 +40,9 @@ class Program {
 
   /// Takes rows [first, first + rows()) of the batch as the next input.
   void load(const Batch& batch, std::int64_t first);
+  /// Of GradientRows::touched, once after each load(): the rows that forward() will read and backward() write. Valid
+  /// until the next load(). Throws InputError for a row that does not exist.
+  std::span<const TouchedRows> touched_rows();
   void forward(const StepContext& step);
   /// Compares the prediction with the loaded rows' targets; for training, leaves the gradient for backward().
   LossSums evaluate_loss();
@@ -51,10 +60,12 @@ class Program {
   class Planner;
 
   void run_backward_sum(const Step& step);
+  void clear_touched_rows(const Step& step);
 
   const Graph graph_;  ///< fused
   const std::int64_t rows_;
   const Purpose purpose_;
+  const GradientRows gradient_rows_;
   Engine engine_;
   std::vector<Step> steps_;  ///< step 0 is the input
   ArenaPlan arena_;
@@ -63,6 +74,8 @@ class Program {
   int loss_gradient_piece_ = -1;
   int scratch_piece_ = -1;
   std::byte* base_ = nullptr;
+  float* gradients_ = nullptr;
+  std::vector<TouchedRows> touched_;
   SparseView sparse_input_;
   Targets targets_;
 };

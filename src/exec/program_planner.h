@@ -1,6 +1,7 @@
 #pragma once
 
 #include "exec/program.h"
+#include "exec/row_set.h"
 
 namespace distbelief {
 
@@ -11,7 +12,10 @@ struct Program::Step {
   std::unique_ptr<Kernel> kernel = {};
   std::vector<int> inputs = {};  ///< steps
   std::vector<std::int64_t> parameter_offsets = {};
-  bool trains = false;  ///< has a parameter that is optimized and not frozen
+  std::vector<const ParameterEntry*> parameters_with_rows = {};
+  std::unique_ptr<RowSet> rows = {};           ///< when there are any and only touched ones are wanted
+  std::span<const std::int32_t> touched = {};  ///< of the loaded batch
+  bool trains = false;                         ///< has a parameter that is optimized and not frozen
 
   bool runs_backward = false;
   int output_piece = -1;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/check.h"
 #include "base/parallel.h"
 #include "tensor/vector_ops.h"
 
@@ -71,6 +72,8 @@ class Replica::Accumulator : public GradientListener {
 
 Replica::Replica(const Graph& graph, const ParameterTable& table, ReplicaOptions options)
     : graph_(graph), table_(table), options_(options), values_(float_buffer(table.size())) {
+  check(options.gradient_rows == GradientRows::all || (options.threads == 1 && options.micro_batches == 1),
+        "touched rows are those of one program");
   const int lanes = options.mode == ThreadMode::lanes ? options.threads : 1;
   for (int i = 0; i < lanes; ++i) {
     lanes_.push_back(std::make_unique<Lane>());
@@ -96,7 +99,7 @@ Program& Replica::program(Lane& lane, std::int64_t rows, Purpose purpose) {
   if (purpose == Purpose::training) {
     allocate_gradient(lane);
   }
-  lane.programs.push_back(std::make_unique<Program>(graph_, table_, rows, purpose));
+  lane.programs.push_back(std::make_unique<Program>(graph_, table_, rows, purpose, options_.gradient_rows));
   Program& made = *lane.programs.back();
   if (made.arena_bytes() > lane.arena.bytes()) {
     lane.arena = Buffer();  // let the old one go before the new one comes
@@ -166,6 +169,7 @@ void Replica::for_each_micro_batch(Lane& lane, const Batch& batch, std::int64_t 
 }
 
 LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listener) {
+  check(options_.gradient_rows == GradientRows::all, "touched rows are prepared");
   const ComputeWatch::Span computes(options_.watch);
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     allocate_gradient(lane);
@@ -193,6 +197,37 @@ LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listene
     gradient_parts_.emplace_back(lanes_[i]->gradient.as<float>());
   }
   return total;
+}
+
+std::span<const TouchedRows> Replica::prepare(const Batch& batch, std::int64_t first, std::int64_t rows) {
+  check(options_.gradient_rows == GradientRows::touched, "the replica is one of touched rows");
+  set_thread_count(options_.threads);
+  prepared_ = {&program(*lanes_[0], rows, Purpose::training), &batch, first};
+  prepared_.program->load(batch, first);
+  return prepared_.program->touched_rows();
+}
+
+LossSums Replica::compute_prepared() {
+  check(prepared_.program != nullptr, "prepare() comes first");
+  const ComputeWatch::Span computes(options_.watch);
+  Program& compiled = *prepared_.program;
+  const StepContext step = context(*prepared_.batch, prepared_.first, compiled.rows(), true);
+  compiled.forward(step);
+  const LossSums sums = compiled.evaluate_loss();
+  compiled.backward(step);
+  gradient_parts_.assign(1, lanes_[0]->gradient.as<float>());
+  return sums;
+}
+
+std::string Replica::find_nonfinite_prepared() {
+  if (const std::string name = nonfinite_parameter(); !name.empty()) {
+    return "parameter '" + name + "'";
+  }
+  Program& compiled = *prepared_.program;
+  compiled.load(*prepared_.batch, prepared_.first);  // backward may have used the input's memory
+  const std::string layer =
+      compiled.first_nonfinite_layer(context(*prepared_.batch, prepared_.first, compiled.rows(), true));
+  return layer.empty() ? "" : "layer '" + layer + "'";
 }
 
 LossSums Replica::evaluate(const Batch& batch) {

@@ -18,6 +18,9 @@ struct ReplicaOptions {
   /// A batch is computed in so many nearly equal parts, one after the other, and their gradients are added up: the
   /// memory of activations is that of one part. A batch with fewer rows has fewer parts.
   std::int64_t micro_batches = 1;
+  /// touched: for prepare() and compute_prepared(), which read and write only the rows of parameters that a batch
+  /// needs. One thread.
+  GradientRows gradient_rows = GradientRows::all;
   ComputeWatch* watch = nullptr;  ///< borrowed; told of gradients and evaluations
 };
 
@@ -47,6 +50,15 @@ class Replica {
   /// The memory that gradients() will be of for a batch of so many rows; at least one lane's. The caller may change
   /// what is final: the next compute_gradient() overwrites it.
   std::vector<std::span<float>> gradient_memory(std::int64_t rows);
+
+  /// Of GradientRows::touched: takes rows [first, first + rows) of the batch as the next to be computed, and says which
+  /// rows of parameters they need. Valid until the next call. Throws InputError for a row that does not exist.
+  std::span<const TouchedRows> prepare(const Batch& batch, std::int64_t first, std::int64_t rows);
+  /// Forward and backward over what prepare() took, once; the touched rows must be up to date in values(). The gradient
+  /// is gradients()[0], which of parameters with rows has the touched ones; the others are garbage.
+  LossSums compute_prepared();
+  /// As find_nonfinite(), of what prepare() took.
+  std::string find_nonfinite_prepared();
 
   /// Inference with loss. Leaves values and gradients alone.
   LossSums evaluate(const Batch& batch);
@@ -82,6 +94,12 @@ class Replica {
   Buffer values_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::span<const float>> gradient_parts_;
+  /// What prepare() took.
+  struct Prepared {
+    Program* program = nullptr;
+    const Batch* batch = nullptr;
+    std::int64_t first = 0;
+  } prepared_;
 };
 
 }  // namespace distbelief

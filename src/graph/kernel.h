@@ -27,8 +27,11 @@ struct KernelMemory {
   std::vector<float*> input_gradients;            ///< null: nobody needs it
   std::vector<const float*> parameters;           ///< in the order of Layer::parameters()
   std::vector<float*> parameter_gradients;        ///< sums over the batch go here; averaged kinds: what was observed
-  std::byte* workspace = nullptr;                 ///< kept from forward to backward
-  std::byte* scratch = nullptr;                   ///< garbage between calls
+  /// Of parameters with row_floats, backward() finds the rows of rows_read() zero and adds to them; it leaves the
+  /// others alone. False: it writes all rows.
+  bool touched_rows_only = false;
+  std::byte* workspace = nullptr;  ///< kept from forward to backward
+  std::byte* scratch = nullptr;    ///< garbage between calls
 };
 
 /// How a kernel treats its memory, so that the executor can let it go early or use it twice.
@@ -67,6 +70,9 @@ class Kernel {
   virtual void forward(const StepContext& step) = 0;
   /// Writes (does not add to) the gradients that memory asks for. Called after forward() of the same step.
   virtual void backward(const StepContext& step) = 0;
+  /// Which rows of its parameters with row_floats the input in memory needs, repeated as they come; valid as long as
+  /// the input. All such parameters of a kernel have the same rows. Throws InputError for a row that does not exist.
+  virtual std::span<const std::int32_t> rows_read() const { return {}; }
 
  protected:
   explicit Kernel(ValueLayout output, KernelTraits traits = {}) : output_(std::move(output)), traits_(traits) {}

@@ -38,6 +38,13 @@ struct SparseView {
   const SparseRows* rows = nullptr;
   std::int64_t first = 0;
   std::int64_t count = 0;
+
+  /// The columns of all entries, repeated as they come.
+  std::span<const std::int32_t> columns() const {
+    const auto begin = static_cast<std::size_t>(rows->offsets[static_cast<std::size_t>(first)]);
+    const auto end = static_cast<std::size_t>(rows->offsets[static_cast<std::size_t>(first + count)]);
+    return std::span(rows->columns).subspan(begin, end - begin);
+  }
 };
 
 }  // namespace distbelief

@@ -53,36 +53,6 @@ void clamp_loop(float* out, const float* in, std::size_t count, float bound) {
   }
 }
 
-DISTBELIEF_MULTIVERSION
-void average_loop(float* __restrict values, const float* __restrict observed, std::size_t count, float rate) {
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] += rate * (observed[i] - values[i]);
-  }
-}
-
-/// In lanes, so that it vectorises without the compiler having to reorder additions.
-DISTBELIEF_MULTIVERSION
-double square_sum_loop(const float* __restrict values, std::size_t count) {
-  constexpr std::size_t kLanes = 16;
-  double lanes[kLanes] = {};
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      lanes[lane] += value * value;
-    }
-  }
-  for (std::size_t lane = 0; i < count; ++i, ++lane) {
-    const double value = values[i];
-    lanes[lane] += value * value;
-  }
-  double sum = 0;
-  for (const double lane : lanes) {
-    sum += lane;
-  }
-  return sum;
-}
-
 std::size_t place(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// scale × the sum of the parts over a range: the part itself if nothing is to be done, else in `scratch`.
@@ -208,7 +178,7 @@ std::vector<double> ParameterShard::square_sums(Parts parts) const {
     for (std::int64_t i = begin; i < end; ++i) {
       for (const Piece& piece : pieces_of(chunks_[place(i)])) {
         if (!piece.averaged) {
-          sums[place(i)] += square_sum_loop(combine(parts, piece.range, 1, scratch.floats), place(piece.range.size()));
+          sums[place(i)] += square_sum(combine(parts, piece.range, 1, scratch.floats), piece.range.size());
         }
       }
     }
@@ -225,7 +195,7 @@ bool ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, c
     float* values = values_.data() + piece.range.begin;
     if (piece.averaged) {
       const float* observed = combine(parts, piece.range, 1.0F / static_cast<float>(parts.size()), scratch.floats);
-      average_loop(values, observed, count, piece.average_rate);
+      pull_towards(observed, piece.average_rate, values, piece.range.size());
       finite = all_finite(values, piece.range.size()) && finite;
       continue;
     }

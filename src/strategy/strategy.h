@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 
+#include "base/check.h"
 #include "exec/replica.h"
 #include "params/parameter_shard.h"
 #include "params/state_visitor.h"
@@ -29,6 +31,14 @@ class BatchStream {
   /// The next batch, valid until the next call; null at the end of an epoch. In a group all members see equally many
   /// batches an epoch; one may be empty.
   virtual const Batch* next() = 0;
+  /// For strategies whose threads each take batches of their own: the next batches of this epoch, at least 1 and at
+  /// most `most` of them, read into one by the calling thread; all but an epoch's last are equally large. False when
+  /// the epoch has no more, which next() then says too. Thread-safe, as are applied() and dropped() of a stream that is
+  /// used so.
+  virtual bool take(Batch& /*batches*/, std::int64_t /*most*/) {
+    check(false, "this stream has batches for one thread");
+    return false;
+  }
   /// Other members took these samples in the same step.
   virtual void leased_by_others(std::span<const std::uint64_t> ids) = 0;
   /// These samples have entered the parameters, once.
@@ -40,6 +50,10 @@ class BatchStream {
 struct StepRequest {
   UpdateOptions update;
   bool stop = false;  ///< this process was asked to stop
+  /// A strategy that makes many small updates may make so many of them before it returns; others make one.
+  std::int64_t most_updates = 1;
+  /// The rate of the i-th of them, from 0; of the first it is update.rate. Thread-safe. Empty: that of the first.
+  std::function<float(std::int64_t)> rate_of = {};
 };
 
 /// What a step did.
@@ -52,7 +66,8 @@ struct StepReport {
     diverged,
     group_lost,  ///< a member of the group died or does not answer; holds_state() says what parameters are worth
   } outcome = Outcome::stepped;
-  LossSums sums = {};  ///< over the samples of all members
+  std::int64_t updates = 1;  ///< that were made, each a step to the loop; diverged: and the one that failed
+  LossSums sums = {};        ///< over the samples of all members
   /// diverged: what is not finite, with the name of the layer or parameter that is first; group_lost: who, and why.
   std::string culprit = {};
   bool stop = false;       ///< a member was asked to stop; all hear of it after the same step

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
 #include "strategy/gossip.h"
+#include "strategy/hogwild.h"
 #include "strategy/local.h"
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
@@ -48,35 +50,47 @@ class TestSamples : public BatchStream {
  public:
   TestSamples(std::int64_t batch, int part, int parts) : size_(batch), part_(part), parts_(parts) {}
   const Batch* next() override {
-    if (first_ >= kSamples) {
+    if (!take(batch_, 1)) {
       first_ = 0;
-      ++batch_.epoch;
+      ++epoch_;
       return nullptr;
     }
-    const std::int64_t rows = std::min(size_, kSamples - first_);
+    return &batch_;
+  }
+  bool take(Batch& batch, std::int64_t most) override {
+    std::unique_lock lock(mutex_);
+    if (first_ >= kSamples) {
+      return false;
+    }
+    const std::int64_t rows = std::min(most * size_, kSamples - first_);
     const std::int64_t begin = first_ + rows * part_ / parts_, end = first_ + rows * (part_ + 1) / parts_;
     first_ += rows;
-    batch_.ids.clear();
-    batch_.dense.clear();
-    batch_.classes.clear();
+    lock.unlock();
+    batch.epoch = epoch_;
+    batch.ids.clear();
+    batch.dense.clear();
+    batch.classes.clear();
     const CounterRandom random(3, RandomUse::generate);
     for (std::int64_t i = begin; i < end; ++i) {
       const auto id = static_cast<std::uint64_t>(i);
-      batch_.ids.push_back(id);
-      batch_.classes.push_back(static_cast<std::int32_t>(i % kClasses));
+      batch.ids.push_back(id);
+      batch.classes.push_back(static_cast<std::int32_t>(i % kClasses));
       for (std::int64_t c = 0; c < kWidth; ++c) {
         const bool poisoned = i == poisoned_sample && c == 0;
-        batch_.dense.push_back(poisoned ? std::numeric_limits<float>::quiet_NaN()
-                                        : random.normal(id, static_cast<std::uint64_t>(c)) +
-                                              static_cast<float>(i % kClasses == c ? 1 : 0));
+        batch.dense.push_back(poisoned ? std::numeric_limits<float>::quiet_NaN()
+                                       : random.normal(id, static_cast<std::uint64_t>(c)) +
+                                             static_cast<float>(i % kClasses == c ? 1 : 0));
       }
     }
-    leased_by_others(batch_.ids);
-    return &batch_;
+    leased_by_others(batch.ids);
+    return true;
   }
   void leased_by_others(std::span<const std::uint64_t> ids) override { count(ids, leased); }
   void applied(std::span<const std::uint64_t> ids) override { count(ids, applied_times); }
-  void dropped(std::span<const std::uint64_t> ids) override { dropped_samples += ids.size(); }
+  void dropped(std::span<const std::uint64_t> ids) override {
+    const std::scoped_lock lock(mutex_);
+    dropped_samples += ids.size();
+  }
 
   /// Every sample was leased and applied so many times.
   bool exactly(int times) const {
@@ -89,7 +103,8 @@ class TestSamples : public BatchStream {
   std::size_t dropped_samples = 0;
 
  private:
-  static void count(std::span<const std::uint64_t> ids, std::vector<int>& counts) {
+  void count(std::span<const std::uint64_t> ids, std::vector<int>& counts) {
+    const std::scoped_lock lock(mutex_);
     for (const std::uint64_t id : ids) {
       ++counts.at(id);
     }
@@ -97,7 +112,9 @@ class TestSamples : public BatchStream {
 
   const std::int64_t size_;
   const int part_, parts_;
-  std::int64_t first_ = 0;
+  std::mutex mutex_;
+  std::int64_t first_ = 0;  // guarded by mutex_
+  std::uint64_t epoch_ = 0;
   Batch batch_;
 };
 
@@ -109,6 +126,7 @@ struct TestOptions {
   std::string rule = "momentum";
   std::int64_t average_every = 0;  // averaging
   bool only_for_show = false;      // averaging
+  bool locked = false;             // hogwild
   int quorum = 0;                  // gossip
   int staleness = 2;               // gossip
   Clock::duration patience = std::chrono::minutes(2);
@@ -177,6 +195,9 @@ class TestMember {
     const GroupOptions shared = {.most_rows = kBatch, .patience = options.patience};
     if (options.algorithm == "local") {
       strategy = std::make_unique<Local>(replica, *rule);
+    } else if (options.algorithm == "hogwild") {
+      strategy = std::make_unique<Hogwild>(
+          replica, *rule, Hogwild::Options{.threads = options.threads, .batch = kBatch, .locked = options.locked});
     } else if (options.algorithm == "sync") {
       strategy = std::make_unique<RootUpdate>(replica, *rule, *group, shared);
     } else if (options.algorithm == "averaging") {

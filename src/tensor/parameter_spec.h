@@ -35,6 +35,8 @@ struct ParameterSpec {
   ParameterKind kind = ParameterKind::optimized;
   bool decays = true;         ///< weight decay applies (not to biases and scales)
   float average_rate = 0.1F;  ///< averaged: value += rate × (observed − value)
+  /// Above 0: the parameter is rows of so many floats, of which a batch reads few (Kernel::rows_read()).
+  std::int64_t row_floats = 0;
 };
 
 }  // namespace distbelief

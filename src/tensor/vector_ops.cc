@@ -95,6 +95,35 @@ DISTBELIEF_MULTIVERSION float dot_part(const float* __restrict x, const float* _
   return partial[0];
 }
 
+DISTBELIEF_MULTIVERSION void pull_towards_part(const float* __restrict target, float rate, float* __restrict values,
+                                               std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[i] += rate * (target[i] - values[i]);
+  }
+}
+
+/// In lanes, so that it vectorises without the compiler having to reorder additions.
+DISTBELIEF_MULTIVERSION double square_sum_part(const float* __restrict values, std::int64_t count) {
+  constexpr int kLanes = 16;
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double value = values[i + lane];
+      lanes[lane] += value * value;
+    }
+  }
+  for (int lane = 0; i < count; ++i, ++lane) {
+    const double value = values[i];
+    lanes[lane] += value * value;
+  }
+  double sum = 0;
+  for (const double lane : lanes) {
+    sum += lane;
+  }
+  return sum;
+}
+
 DISTBELIEF_MULTIVERSION bool all_finite_part(const float* values, std::int64_t count) {
   std::uint32_t largest = 0;
 #pragma GCC unroll 4
@@ -158,6 +187,12 @@ void sum_rows(const float* matrix, std::int64_t rows, std::int64_t columns, floa
 void axpy(float a, const float* x, float* y, std::int64_t count) { axpy_part(a, x, y, count); }
 
 float dot(const float* x, const float* y, std::int64_t count) { return dot_part(x, y, count); }
+
+void pull_towards(const float* target, float rate, float* values, std::int64_t count) {
+  pull_towards_part(target, rate, values, count);
+}
+
+double square_sum(const float* values, std::int64_t count) { return square_sum_part(values, count); }
 
 bool all_finite(const float* values, std::int64_t count) { return all_finite_part(values, count); }
 

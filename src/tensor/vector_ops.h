@@ -25,6 +25,9 @@ void sum_rows(const float* matrix, std::int64_t rows, std::int64_t columns, floa
 /// y[i] += a * x[i].
 void axpy(float a, const float* x, float* y, std::int64_t count);
 float dot(const float* x, const float* y, std::int64_t count);
+/// values[i] += rate * (target[i] - values[i]).
+void pull_towards(const float* target, float rate, float* values, std::int64_t count);
+double square_sum(const float* values, std::int64_t count);
 /// True when no element is NaN or infinite.
 bool all_finite(const float* values, std::int64_t count);
 

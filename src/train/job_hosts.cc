@@ -160,9 +160,9 @@ void settle_hosts(RunConfig& config, std::int64_t otherwise) {
     throw InputError(fmt::format("--workers {} does not fit --hosts {}, which has places for {}; leave --workers out",
                                  config.workers, given, places));
   }
-  if (config.algorithm == "local") {
-    throw InputError(
-        fmt::format("--hosts {}: --algorithm local trains in one process; choose another: allreduce", given));
+  if (is_of_one_process(config.algorithm)) {
+    throw InputError(fmt::format("--hosts {}: --algorithm {} trains in one process; choose another: allreduce", given,
+                                 config.algorithm));
   }
   if (config.transport == "threads") {
     throw InputError(fmt::format("--hosts {}: --transport threads is for one machine; choose socket or mpi", given));

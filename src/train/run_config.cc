@@ -198,8 +198,10 @@ std::vector<RunOption> make_options() {
 
   table.group("Length");
   table.number("epochs", &RunConfig::epochs, kCount, "N", "passes over the training data");
-  table.number("batch", &RunConfig::batch, kCount, "N",
-               "samples an update, over all workers; averaging, gossip, async, downpour: of each worker");
+  table.number(
+      "batch", &RunConfig::batch, kCount, "N",
+      "samples an update, over all workers; averaging, gossip, async, downpour: of each worker; hogwild: of each "
+      "thread");
   table.number(
       "accumulate", &RunConfig::accumulate, kCount, "N",
       "compute a worker's batch in so many parts, whose gradients are added up: for batches larger than memory");
@@ -250,8 +252,9 @@ std::vector<RunOption> make_options() {
       "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged; "
       "gossip: each on batches of its own, gradients sent to all others and applied as they come; async: each at "
       "its own pace, gradients pushed to parameter servers and parameters fetched from them; downpour: the same, "
-      "less often, with steps of the worker's own between",
-      {"local", "allreduce", "sync", "averaging", "gossip", "async", "downpour"});
+      "less often, with steps of the worker's own between; hogwild: one process, whose threads each take batches of "
+      "their own and update the parameters without locks",
+      {"local", "allreduce", "sync", "averaging", "gossip", "async", "downpour", "hogwild"});
   table.number("workers", &RunConfig::workers, kWorkers, "N",
                "processes that train together; with --hosts as many as they have places");
   table.text(
@@ -298,6 +301,8 @@ std::vector<RunOption> make_options() {
   table.number("gossip-quorum", &RunConfig::gossip_quorum, kWhole, "N",
                "gossip: wait in each step until so many of the other workers' gradients of it have come; 0: never; -1: "
                "half of them");
+  table.flag("hogwild-locks", &RunConfig::hogwild_locks,
+             "hogwild: take a lock for each read and update after all, to see what it costs");
   table.number("threads", &RunConfig::threads, kThreads, "N",
                "compute threads of each worker; 0: the machine's cores, shared out");
   table.text(
@@ -395,6 +400,8 @@ std::string config_text(const RunConfig& config) {
   return text;
 }
 
+bool is_of_one_process(std::string_view algorithm) { return algorithm == "local" || algorithm == "hogwild"; }
+
 bool is_served(std::string_view algorithm) { return algorithm == "async" || algorithm == "downpour"; }
 
 std::int64_t processes_of(const RunConfig& config) {
@@ -419,9 +426,22 @@ void check_config(const RunConfig& config) {
   if (config.early_stop > 0 && config.validation <= 0) {
     throw InputError("--early-stop needs --validation: it watches data that is not trained on");
   }
-  if (config.algorithm == "local" && config.workers > 1) {
-    throw InputError(fmt::format("--algorithm local trains in one process; for --workers {} choose another: allreduce",
-                                 config.workers));
+  if (is_of_one_process(config.algorithm) && config.workers > 1) {
+    throw InputError(fmt::format("--algorithm {} trains in one process; for --workers {} choose another: allreduce",
+                                 config.algorithm, config.workers));
+  }
+  if (config.algorithm == "hogwild") {
+    const bool momentum = config.momentum > 0 || config.nesterov;
+    if (momentum || (config.optimizer != "sgd" && config.optimizer != "adagrad")) {
+      throw InputError(fmt::format(
+          "--algorithm hogwild updates without locks, which {} does not bear: choose --optimizer sgd without momentum, "
+          "or adagrad",
+          momentum ? "momentum" : "--optimizer " + config.optimizer));
+    }
+    if (config.accumulate > 1) {
+      throw InputError(fmt::format("--accumulate {}: hogwild makes an update of each batch; choose a smaller --batch",
+                                   config.accumulate));
+    }
   }
   if (config.accumulate > batch_per_worker(config)) {
     throw InputError(fmt::format("--accumulate {}: a worker's batch has only {} samples", config.accumulate,
@@ -442,7 +462,8 @@ void check_config(const RunConfig& config) {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
   }
   parse_chaos(config.chaos)
-      .check_fit(static_cast<int>(config.workers), config.algorithm != "local" && config.transport == "threads");
+      .check_fit(static_cast<int>(config.workers),
+                 !is_of_one_process(config.algorithm) && config.transport == "threads");
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");
   }

@@ -64,7 +64,8 @@ struct RunConfig {
   std::int64_t n_fetch = 1;
   std::string prefetch = "auto";
   std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
-  std::int64_t threads = 0;         ///< of each worker; 0: the cores that this machine's workers may use, shared out
+  bool hogwild_locks = false;
+  std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
   std::string thread_mode = "auto";
   std::string bind = "cores";
   std::int64_t loader_threads = -1;  ///< below 0: as the data needs
@@ -115,6 +116,9 @@ void apply_config_text(RunConfig& config, const std::string& text, const std::st
 
 /// The whole configuration as YAML that apply_config_text() reads back to an equal one.
 std::string config_text(const RunConfig& config);
+
+/// Whether the algorithm is one of a single process, without a group, a coordinator or a launcher.
+bool is_of_one_process(std::string_view algorithm);
 
 /// Whether --batch is shared out over the workers, which make each step together; otherwise it is each worker's.
 bool is_synchronous(std::string_view algorithm);

@@ -12,6 +12,7 @@
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
 #include "strategy/gossip.h"
+#include "strategy/hogwild.h"
 #include "strategy/local.h"
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
@@ -116,7 +117,11 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   if (team.served != nullptr) {
     return;  // each part of it makes what it needs
   }
-  if (team.group == nullptr) {
+  if (config.algorithm == "hogwild") {
+    strategy = std::make_unique<Hogwild>(
+        *replica, *rule,
+        Hogwild::Options{.threads = options.threads, .batch = config.batch, .locked = config.hogwild_locks});
+  } else if (team.group == nullptr) {
     strategy = std::make_unique<Local>(*replica, *rule);
   } else if (config.algorithm == "sync") {
     strategy = std::make_unique<RootUpdate>(*replica, *rule, *team.group, group_options);
@@ -199,7 +204,9 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
       fmt::format("update  {}, batch {}{}, rate {}", run.rule->name(), run.config.batch,
                   run.config.accumulate > 1 ? fmt::format(" in {} parts", run.config.accumulate) : "", run.config.lr),
       fmt::format("threads {} ({})", run.config.threads,
-                  run.config.thread_mode == "lanes" ? "each on its part of the batch" : "inside each kernel"),
+                  run.config.algorithm == "hogwild"   ? "each on batches of its own"
+                  : run.config.thread_mode == "lanes" ? "each on its part of the batch"
+                                                      : "inside each kernel"),
       fmt::format("folder  {}", run.folder->path().string())};
   if (initialised) {
     lines.push_back(

@@ -75,6 +75,8 @@ struct Trainer::Run {
 
   /// Tells whoever asks what this member does now.
   void doing(WorkerActivity::Kind kind) const { team.activity->begin(kind, state.step); }
+  /// Steps from here to the next line of metrics or checkpoint; with chaos, which acts before each step, 1.
+  std::int64_t updates_until_something_is_due() const;
   RunSummary train(const std::function<bool()>& stop_requested);
   /// The same where parameters are with servers, and what a worker and the leader do then.
   RunSummary train_served(const std::function<bool()>& stop_requested);

@@ -27,6 +27,13 @@ class AuditedBatches : public BatchStream {
     }
     return batch;
   }
+  bool take(Batch& batches, std::int64_t most) override {
+    const bool more = loader_.take(batches, most);
+    if (more) {
+      ledger_.leased(batches.ids);
+    }
+    return more;
+  }
   void leased_by_others(std::span<const std::uint64_t> ids) override { ledger_.leased(ids); }
   void applied(std::span<const std::uint64_t> ids) override { ledger_.applied(ids); }
   void dropped(std::span<const std::uint64_t> ids) override { ledger_.dropped(ids); }
@@ -134,7 +141,7 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
 }
 
 bool Trainer::Run::went_on(const StepReport& report, RunSummary& summary) const {
-  const std::string when = fmt::format("at step {} (epoch {})", state.step + 1, state.epoch + 1);
+  const std::string when = fmt::format("at step {} (epoch {})", state.step + report.updates, state.epoch + 1);
   if (report.outcome == StepReport::Outcome::group_lost) {
     summary.status = "lost";
     summary.problem = fmt::format("{} {}", team.explain ? team.explain(report.culprit) : report.culprit, when);
@@ -159,6 +166,15 @@ bool Trainer::Run::settle(BatchStream& batches, RunSummary& summary) {
   state.epoch_sums += report.sums;
   state.logged_sums += report.sums;
   return went_on(report, summary);
+}
+
+std::int64_t Trainer::Run::updates_until_something_is_due() const {
+  if (team.chaos != nullptr) {
+    return 1;
+  }
+  const auto until_next = [this](std::int64_t every) { return every - state.step % every; };
+  const std::int64_t log = until_next(config.log_every);
+  return config.checkpoint_every > 0 ? std::min(log, until_next(config.checkpoint_every)) : log;
 }
 
 RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
@@ -201,7 +217,10 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       break;
     }
-    const UpdateOptions update{.rate = schedule->rate(static_cast<std::uint64_t>(state.step), total),
+    const auto rate_of = [&, first = state.step](std::int64_t update) {
+      return schedule->rate(static_cast<std::uint64_t>(first + update), total);
+    };
+    const UpdateOptions update{.rate = rate_of(0),
                                .weight_decay = static_cast<float>(config.weight_decay),
                                .clip_norm = static_cast<float>(config.clip_norm),
                                .clip_value = static_cast<float>(config.clip_value),
@@ -210,7 +229,10 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     if (team.chaos != nullptr) {
       team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);
     }
-    report = strategy->step(batches, {.update = update, .stop = stop_requested()});
+    report = strategy->step(batches, {.update = update,
+                                      .stop = stop_requested(),
+                                      .most_updates = updates_until_something_is_due(),
+                                      .rate_of = rate_of});
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
       if (!settle(batches, summary)) {
         break;
@@ -232,7 +254,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     if (!goes_on && !report.completed) {
       break;
     }
-    state.step += 1;
+    state.step += report.updates;
     state.position = loader.position();
     state.epoch_sums += report.sums;
     state.logged_sums += report.sums;

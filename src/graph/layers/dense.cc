@@ -98,7 +98,9 @@ class SparseInputKernel : public DenseKernel {
   void backward(const StepContext& /*step*/) override {
     const float* gradient = start_gradient();
     float* weight_gradient = memory_.parameter_gradients[0];
-    std::fill(weight_gradient, weight_gradient + inputs_ * units_, 0.0F);
+    if (!memory_.touched_rows_only) {
+      std::fill(weight_gradient, weight_gradient + inputs_ * units_, 0.0F);
+    }
     const SparseView& view = input();
     for (std::int64_t r = 0; r < rows_; ++r) {
       for_each_entry(view, r, [&](std::int32_t column, float value) {
@@ -106,6 +108,8 @@ class SparseInputKernel : public DenseKernel {
       });
     }
   }
+
+  std::span<const std::int32_t> rows_read() const override { return input().columns(); }
 
  private:
   const SparseView& input() const { return *static_cast<const SparseView*>(memory_.inputs[0]); }
@@ -154,7 +158,8 @@ std::vector<ParameterSpec> Dense::parameters(ValueSpecs inputs) const {
   std::vector<ParameterSpec> specs = {
       {.name = "weight",
        .shape = sparse ? Shape{features, options_.units} : Shape{options_.units, features},
-       .init = init}};
+       .init = init,
+       .row_floats = sparse ? options_.units : 0}};
   if (options_.bias) {
     specs.push_back({.name = "bias", .shape = {options_.units}, .init = Initializer::zeros(), .decays = false});
   }

@@ -15,13 +15,7 @@ class EmbeddingKernel : public Kernel {
       : Kernel(plain_value(output)), count_(output.elements() / options.dimension), options_(options) {}
 
   void forward(const StepContext& /*step*/) override {
-    const std::int32_t* indices = input();
-    for (std::int64_t i = 0; i < count_; ++i) {
-      if (indices[i] < 0 || indices[i] >= options_.vocabulary) {
-        throw InputError(fmt::format("embedding: index {} is not in its vocabulary of {} (0 to {})", indices[i],
-                                     options_.vocabulary, options_.vocabulary - 1));
-      }
-    }
+    const std::int32_t* indices = rows_read().data();
     const std::int64_t width = options_.dimension;
     parallel_for(count_, std::max<std::int64_t>(1, 16384 / width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -37,13 +31,26 @@ class EmbeddingKernel : public Kernel {
     float* table = memory_.parameter_gradients[0];
     parallel_for(options_.vocabulary, std::max<std::int64_t>(1, 16384 / width),
                  [&](std::int64_t begin, std::int64_t end) {
-                   std::fill(table + begin * width, table + end * width, 0.0F);
+                   if (!memory_.touched_rows_only) {
+                     std::fill(table + begin * width, table + end * width, 0.0F);
+                   }
                    for (std::int64_t i = 0; i < count_; ++i) {
                      if (indices[i] >= begin && indices[i] < end) {
                        axpy(1.0F, memory_.output_gradient + i * width, table + indices[i] * width, width);
                      }
                    }
                  });
+  }
+
+  std::span<const std::int32_t> rows_read() const override {
+    const std::span<const std::int32_t> indices(input(), static_cast<std::size_t>(count_));
+    for (const std::int32_t index : indices) {
+      if (index < 0 || index >= options_.vocabulary) {
+        throw InputError(fmt::format("embedding: index {} is not in its vocabulary of {} (0 to {})", index,
+                                     options_.vocabulary, options_.vocabulary - 1));
+      }
+    }
+    return indices;
   }
 
  private:
@@ -70,7 +77,10 @@ ValueSpec Embedding::output(ValueSpecs inputs) const {
 }
 
 std::vector<ParameterSpec> Embedding::parameters(ValueSpecs /*inputs*/) const {
-  return {{.name = "weight", .shape = {options_.vocabulary, options_.dimension}, .init = Initializer::normal(0.05F)}};
+  return {{.name = "weight",
+           .shape = {options_.vocabulary, options_.dimension},
+           .init = Initializer::normal(0.05F),
+           .row_floats = options_.dimension}};
 }
 
 std::unique_ptr<Kernel> Embedding::compile(const Engine& /*engine*/, ValueLayouts inputs, Purpose /*purpose*/) const {

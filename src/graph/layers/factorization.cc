@@ -88,6 +88,10 @@ class FactorizationKernel : public Kernel {
     }
   }
 
+  std::span<const std::int32_t> rows_read() const override {
+    return sparse_ ? static_cast<const SparseView*>(memory_.inputs[0])->columns() : std::span<const std::int32_t>();
+  }
+
  private:
   template <typename Work>
   void with_entries(const Work& work) const {
@@ -117,8 +121,10 @@ class FactorizationKernel : public Kernel {
   void add_column_gradients(const Entries& entries, std::int64_t begin, std::int64_t end) const {
     float* weight = memory_.parameter_gradients[kWeight];
     float* factors = memory_.parameter_gradients[kFactors];
-    std::fill(weight + begin, weight + end, 0.0F);
-    std::fill(factors + begin * factors_, factors + end * factors_, 0.0F);
+    if (!memory_.touched_rows_only || !sparse_) {
+      std::fill(weight + begin, weight + end, 0.0F);
+      std::fill(factors + begin * factors_, factors + end * factors_, 0.0F);
+    }
     for (std::int64_t r = 0; r < rows_; ++r) {
       const float gradient = memory_.output_gradient[r];
       entries.for_each(r, begin, end, [&](std::int64_t column, float x) {
@@ -167,9 +173,13 @@ ValueSpec FactorizationMachine::output(ValueSpecs inputs) const {
 
 std::vector<ParameterSpec> FactorizationMachine::parameters(ValueSpecs inputs) const {
   const std::int64_t columns = inputs[0].shape[1];
+  const bool sparse = inputs[0].kind == ValueKind::sparse;
   return {{.name = "bias", .shape = {1}, .init = Initializer::zeros(), .decays = false},
-          {.name = "weight", .shape = {columns}, .init = Initializer::zeros()},
-          {.name = "factors", .shape = {columns, factors_}, .init = Initializer::normal(0.01F)}};
+          {.name = "weight", .shape = {columns}, .init = Initializer::zeros(), .row_floats = sparse ? 1 : 0},
+          {.name = "factors",
+           .shape = {columns, factors_},
+           .init = Initializer::normal(0.01F),
+           .row_floats = sparse ? factors_ : 0}};
 }
 
 std::int64_t FactorizationMachine::flops(ValueSpecs inputs) const {
