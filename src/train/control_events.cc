@@ -30,6 +30,7 @@ void ControlEvents::operator()(const MemberEvent& event) {
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
     const std::scoped_lock lock(mutex_);
     coordinator_lost_ = gone->reason;
+    coordinator_gone_ = true;
     tell_fabric();
     changed_.notify_all();
   }

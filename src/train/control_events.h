@@ -31,6 +31,8 @@ class ControlEvents {
 
   /// Somebody ordered a stop.
   bool stop() const { return stop_; }
+  /// There is no coordinator any more, and nothing new will be heard.
+  bool coordinator_lost() const { return coordinator_gone_; }
   /// Who is dead, in the order in which it became known.
   std::vector<Rank> lost();
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
@@ -51,6 +53,7 @@ class ControlEvents {
   std::string changed_view_;
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> coordinator_gone_ = false;
   std::atomic<const ProcessLog*> log_ = nullptr;
 };
 

@@ -156,7 +156,12 @@ void settle_hosts(RunConfig& config, std::int64_t otherwise) {
   if (places > kMostSlots) {
     throw InputError(fmt::format("--hosts {}: {} workers are more than {}", given, places, kMostSlots));
   }
-  if (config.workers != 0 && config.workers != places) {
+  const std::int64_t servers = processes_of(config) - config.workers;
+  if (places <= servers) {
+    throw InputError(fmt::format("--hosts {} has places for {}: with --servers {} none is left for a worker", given,
+                                 places, servers));
+  }
+  if (config.workers != 0 && config.workers + servers != places) {
     throw InputError(fmt::format("--workers {} does not fit --hosts {}, which has places for {}; leave --workers out",
                                  config.workers, given, places));
   }
@@ -167,7 +172,7 @@ void settle_hosts(RunConfig& config, std::int64_t otherwise) {
   if (config.transport == "threads") {
     throw InputError(fmt::format("--hosts {}: --transport threads is for one machine; choose socket or mpi", given));
   }
-  config.workers = places;
+  config.workers = places - servers;
   config.hosts = hosts_text(hosts);
 }
 

@@ -172,7 +172,7 @@ class Job {
       const std::vector<std::string> argv =
           command_on(host, config_, {"env", "OMP_WAIT_POLICY=passive", options_.program, "invited-worker"});
       for (int slot = 0; slot < host.slots; ++slot, ++rank) {
-        ProcessSpec spec = process(fmt::format("worker {} on {}", rank, host.name), argv);
+        ProcessSpec spec = process(fmt::format("{} {} on {}", role_of_rank(config_, rank), rank, host.name), argv);
         invitation.host = host.name;
         invitation.rank = rank;
         invitation.launch = launcher_.next_launch();

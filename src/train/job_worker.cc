@@ -79,7 +79,7 @@ void show_last_words(RunObserver& show, const std::filesystem::path& folder, std
 /// What a server asks about the others, answered from the newest view.
 class ServedWatch {
  public:
-  ServedWatch(const Member& member, const View& first) : member_(member) {
+  ServedWatch(const Member& member, const ControlEvents& events, const View& first) : member_(member), events_(events) {
     for (const MemberInfo& other : first.members) {
       if (other.role == Role::worker) {
         workers_.insert(other.incarnation);
@@ -100,14 +100,18 @@ class ServedWatch {
     return lost;
   }
   int workers_left() const {
+    if (events_.coordinator_lost()) {
+      return 0;  // nobody will ever tell; links to them are given up
+    }
     const View view = member_.view();
     return static_cast<int>(
         std::ranges::count_if(view.members, [](const MemberInfo& other) { return other.role == Role::worker; }));
   }
-  bool is_gone(Rank rank) const { return member_.view().find(rank) == nullptr; }
+  bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }
 
  private:
   const Member& member_;
+  const ControlEvents& events_;
   std::set<std::uint64_t> workers_;  // by incarnation
 };
 
@@ -277,7 +281,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     }
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
     CoordinatorLeases leases(member);
-    ServedWatch watch(member, *view);
+    ServedWatch watch(member, events, *view);
     const ServedTeam served = served_team(member, *view, *fabric, leases, watch);
     const bool is_served_job = is_served(config.algorithm);
     const bool leads = is_served_job ? served.leads() : group.position() == 0;
@@ -291,7 +295,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                                                .restarts = options.restarts,
                                                .note = [&](const std::string& text) { observer.note(text); }});
     }
-    const auto stop = [&] { return stop_requested() || events.stop(); };
+    const auto stop = [&] { return stop_requested() || events.stop() || (is_served_job && events.coordinator_lost()); };
     try {
       const Team team = {.group = is_served_job ? nullptr : &group,
                          .sharers = share_cores(group, *view, config),

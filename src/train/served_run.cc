@@ -85,6 +85,10 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     if (report.stop || (report.outcome == StepReport::Outcome::end_of_epoch && batches.finished())) {
       break;
     }
+    if (report.outcome == StepReport::Outcome::end_of_epoch && stop_requested()) {
+      report = {.stop = true};
+      break;  // while it waited for samples
+    }
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
       team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);
@@ -171,7 +175,8 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
     }
     if (alone && news.closed.empty()) {
       summary.status = stop_requested() ? "interrupted" : "lost";
-      summary.problem = stop_requested() ? "" : "all workers are gone";
+      const std::string seen = "all workers are gone";
+      summary.problem = stop_requested() ? "" : team.explain ? team.explain(seen) : seen;
       break;
     }
     if (news.sums.rows > 0) {
