@@ -46,6 +46,17 @@ class Algorithms(job_test.JobTest):
                                "--transport", transport)
                     self.assertEqual(self.model(name), self.model("alone"))
 
+    def test_an_early_stop_ends_all_workers_and_counts_nothing_that_was_refused(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                self.train(*self.small(transport), *ALGORITHMS["async"], "--workers", "3", "--servers", "2", "--epochs",
+                           "500", "--validation", "0.2", "--early-stop", "1", "--transport", transport)
+                summary = self.summary(transport)
+                self.assertEqual(summary["status"], "stopped early")
+                audit = summary["samples"]
+                self.assertEqual((audit["leased"], audit["duplicated"]), (audit["applied"] + audit["lost"], 0))
+                self.expect_nothing_left(transport)
+
     def test_statistics_of_batch_norm_are_averaged_by_the_servers(self):
         self.train("--model", "resnet18", "--data", "synthetic:classes=4,shape=3x16x16,samples=64,seed=3", "--batch", "16",
                    "--epochs", "1", "--threads", "1", "--algorithm", "async", "--workers", "2", "--servers", "2",
@@ -86,7 +97,18 @@ class Failures(job_test.JobTest):
         output, _ = process.communicate(timeout=job_test.DEADLINE)
         self.assertNotEqual(process.returncode, 0, output)
         self.assertIn("server 3 (pid ", output)
+        summary = self.summary("server")
+        self.assertEqual(summary["status"], "lost")
+        self.assertIn("server 3 (pid ", summary["problem"])
         self.expect_nothing_left("server")
+
+    def test_when_all_workers_are_killed_the_run_is_lost(self):
+        self.train(*self.small("all"), *ALGORITHMS["async"], "--workers", "2", "--servers", "2", "--epochs", "50",
+                   "--transport", "socket", "--chaos", "kill worker 0 at step 9; kill worker 1 at step 20", code=4)
+        summary = self.summary("all")
+        self.assertEqual(summary["status"], "lost")
+        self.assertRegex(summary["problem"], "worker [01] .*killed by signal 9")
+        self.expect_nothing_left("all")
 
     def test_all_end_when_the_coordinator_or_the_launcher_is_killed(self):
         for transport in SURVIVABLE:

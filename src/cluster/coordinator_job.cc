@@ -11,6 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kReasonsShown = 3;
+constexpr milliseconds kNoLimit = std::chrono::hours(24 * 365);
 
 std::string joined(const std::vector<std::string>& reasons) {
   std::string text;
@@ -34,8 +35,9 @@ void CoordinatorState::settle() {
     const bool done = std::any_of(roster_.records().begin(), roster_.records().end(), [](const auto& entry) {
       return entry.second.info.role == Role::worker && entry.second.state == Record::State::left;
     });
-    if (done) {
-      begin_stop("all workers are done", rules_.stop_limit);
+    no_workers_ = true;
+    if (done) {  // servers may still have much to do: they evaluate and write
+      begin_stop("all workers are done", roster_.living(Role::server) > 0 ? kNoLimit : rules_.stop_limit);
     } else {
       fail("all workers are lost");
     }
@@ -61,6 +63,7 @@ void CoordinatorState::begin_stop(const std::string& reason, milliseconds limit)
   order.set_what(control::Order::STOP);
   order.set_term(term_);
   order.set_reason(reason);
+  order.set_no_workers(no_workers_);
   tell_all(order);
 }
 

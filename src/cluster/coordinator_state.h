@@ -137,6 +137,7 @@ class CoordinatorState {
   std::optional<Clock::time_point> view_due_;
   std::vector<std::string> view_reasons_;
 
+  bool no_workers_ = false;  // and some there were
   std::string stop_reason_;
   std::optional<std::string> failure_;  // the first
   Clock::time_point stop_deadline_;

@@ -28,6 +28,7 @@ struct Order {
   enum class What : std::uint8_t { stop, checkpoint };
   What what = What::stop;
   std::string reason = {};
+  bool no_workers = false;  ///< stop, because none is left: nobody asked for it
 };
 /// A line for people; launchers and observers get those of all members.
 struct Notice {

@@ -198,7 +198,8 @@ bool Member::Session::on(const control::Order& order) {
   if (order.term() < term()) {
     return true;
   }
-  deliver(Order{order.what() == control::Order::STOP ? Order::What::stop : Order::What::checkpoint, order.reason()});
+  deliver(Order{order.what() == control::Order::STOP ? Order::What::stop : Order::What::checkpoint, order.reason(),
+                order.no_workers()});
   return true;
 }
 

@@ -47,14 +47,26 @@ ParameterServer::ParameterServer(const ParameterTable& table, const BlockMap& ma
 ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::uint64_t> seen,
                                 std::span<const float> gradient) {
   check(seen.size() == blocks_.size() && gradient.size() == floats_, "a push has a part for every block");
-  const std::shared_lock fences(fences_mutex_);
-  if (over_ || fenced_.contains(head.incarnation)) {
-    return {.status = over_ ? ReplyHead::Status::over : ReplyHead::Status::fenced};
+  {
+    const std::scoped_lock lock(pushes_mutex_);
+    if (over_ || fenced_.contains(head.incarnation)) {
+      return {.status = over_ ? ReplyHead::Status::over : ReplyHead::Status::fenced};
+    }
+    pushing_.insert(head.incarnation);
   }
+  const ReplyHead reply = apply(head, seen, gradient);
+  const std::scoped_lock lock(pushes_mutex_);
+  pushing_.erase(pushing_.find(head.incarnation));
+  pushed_.notify_all();
+  return reply;
+}
+
+ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::uint64_t> seen,
+                                 std::span<const float> gradient) {
   {
     const std::scoped_lock lock(leases_mutex_);
     leases_.insert(head.push.lease);
-    if (head.low_water > low_water_) {
+    if (head.low_water > low_water_ && head.low_water <= head.push.lease) {  // the lease itself is not done
       low_water_ = head.low_water;
       leases_.erase(leases_.begin(), leases_.lower_bound(low_water_));
       for (const Block& block : blocks_) {
@@ -105,12 +117,13 @@ std::size_t ParameterServer::read(std::span<const std::uint64_t> have, std::span
 }
 
 void ParameterServer::fence(std::uint64_t incarnation) {
-  const std::unique_lock lock(fences_mutex_);
+  std::unique_lock lock(pushes_mutex_);
   fenced_.insert(incarnation);
+  pushed_.wait(lock, [&] { return !pushing_.contains(incarnation); });  // for as long as an update takes
 }
 
 void ParameterServer::end() {
-  const std::unique_lock lock(fences_mutex_);
+  const std::scoped_lock lock(pushes_mutex_);
   over_ = true;
 }
 

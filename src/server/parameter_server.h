@@ -1,12 +1,11 @@
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <shared_mutex>
 #include <vector>
 
 #include "params/parameter_shard.h"
@@ -64,14 +63,18 @@ class ParameterServer {
     std::unique_ptr<ParameterShard> shard;
   };
 
+  ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
+
   const std::vector<int> owned_;
   const Options options_;
   std::vector<Block> blocks_;
   std::size_t floats_ = 0;
 
-  mutable std::shared_mutex fences_mutex_;  // shared while a push is applied
-  std::set<std::uint64_t> fenced_;          // guarded by fences_mutex_
-  bool over_ = false;                       // guarded by fences_mutex_
+  std::mutex pushes_mutex_;
+  std::condition_variable pushed_;
+  std::multiset<std::uint64_t> pushing_;  // guarded by pushes_mutex_: incarnations whose pushes are being applied
+  std::set<std::uint64_t> fenced_;        // guarded by pushes_mutex_
+  bool over_ = false;                     // guarded by pushes_mutex_
   mutable std::mutex leases_mutex_;
   std::set<std::uint64_t> leases_;  // guarded by leases_mutex_: those seen, from low_water_ on
   std::uint64_t low_water_ = 0;     // guarded by leases_mutex_

@@ -207,7 +207,7 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
     for (const Place::Part& block : place->parts) {
       if (block.averaged && added_ > 1) {  // the mean of what was observed
         std::transform(numbers, numbers + block.range.size(), numbers,
-                       [&](float sum) { return sum / static_cast<float>(added_); });
+                       [share = 1.0F / static_cast<float>(added_)](float sum) { return sum * share; });
       }
       numbers += block.range.size();
     }

@@ -85,6 +85,7 @@ class ServerPort::Served {
       port.complaint_ = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none", client.value,
                                     static_cast<int>(request_.kind), request_.body_bytes);
       give_up(port.fabric_);
+      port.fabric_.lose(client, port.complaint_);  // so that neither waits for the other
       return true;
     }
     if (out_.bytes() == 0) {

@@ -7,9 +7,10 @@
 #include "transport/fabric.h"
 
 // What clients and servers say to each other. Each pair of processes has two channels, one for what changes parameters
-// and one for what only reads them, so that neither waits behind the other. A channel is strictly in turns: a request,
-// then its reply, each a head of fixed size and, when the head says so, a body. So a server never holds more than one
-// request of a client and channel: that bounds its memory, and is what a client waits for when a server is slow.
+// and one for what only reads them, so that a fetch need not wait for the push before it. A channel is strictly in
+// turns: a request, then its reply, each a head of fixed size and, when the head says so, a body. So a server never
+// holds more than one request of a client and channel: that bounds its memory, and is what a client waits for when a
+// server is slow.
 //
 // Bodies are arrays, one after the other, over the blocks that the server owns, in the order of the BlockMap:
 //   push     request: the version of each block that the gradient was computed from, then the gradients
@@ -33,7 +34,7 @@ struct UnitSamples {
 struct UnitReport {
   PushId id = {};
   UnitSamples samples = {};  ///< none: there is nothing to report
-  double loss = 0;           ///< sums over the samples
+  double loss = 0;           ///< sums over the samples; NaN: who computed them is dead
   std::int64_t correct = 0;
   double staleness = 0;  ///< mean over blocks
   std::uint64_t staleness_most = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "strategy/step_exchange.h"
 
@@ -123,6 +124,8 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
   if (!report.outcome.ok()) {
     return lost_report(report.outcome);
   }
+  const Flight flight = *std::exchange(flight_, {});
+  values_come_ = false;
   switch (report.status) {
     case ReplyHead::Status::done:
     case ReplyHead::Status::duplicate:
@@ -134,22 +137,20 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
                                        ? "the servers take nothing more from this worker, which was given up"
                                        : "a server lacks a push that came before"};
     case ReplyHead::Status::nonfinite:
-      return StepReport{.outcome = StepReport::Outcome::diverged, .sums = flight_->sums, .culprit = "a parameter"};
+      return StepReport{.outcome = StepReport::Outcome::diverged, .sums = flight.sums, .culprit = "a parameter"};
     case ReplyHead::Status::over:
       return StepReport{.stop = true};
   }
-  if (flight_->reports) {
-    batches.reported(*flight_->reports);
+  if (flight.reports) {
+    batches.reported(*flight.reports);
   }
-  acknowledged_ = Acknowledged{.unit = flight_->unit,
-                               .report = {.id = flight_->unit.id,
-                                          .samples = flight_->unit.samples,
-                                          .loss = flight_->sums.loss,
-                                          .correct = flight_->sums.correct,
+  acknowledged_ = Acknowledged{.unit = flight.unit,
+                               .report = {.id = flight.unit.id,
+                                          .samples = flight.unit.samples,
+                                          .loss = flight.sums.loss,
+                                          .correct = flight.sums.correct,
                                           .staleness = report.staleness,
                                           .staleness_most = report.staleness_most}};
-  flight_.reset();
-  values_come_ = false;
   return {};
 }
 
@@ -168,7 +169,10 @@ StepReport Downpour::settle(BatchStream& batches) {
   return {};
 }
 
-void Downpour::tell_trouble(const std::string& words) { (void)client_.report({}, words, deadline()); }
+void Downpour::tell_trouble(BatchStream& batches, const std::string& words) {
+  (void)wait_for_flight(batches);
+  (void)client_.report(acknowledged_ ? acknowledged_->report : UnitReport{}, words, deadline());
+}
 
 void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const UpdateOptions& update) {
   const std::span<float> values = replica_.values();

@@ -38,7 +38,7 @@ class Downpour : public Strategy {
   void visit_state(StateVisitor& /*visitor*/) override {}
 
   /// Says to whoever keeps the books why this worker cannot go on.
-  void tell_trouble(const std::string& words);
+  void tell_trouble(BatchStream& batches, const std::string& words);
 
  private:
   /// A push that is not acknowledged yet.

@@ -25,8 +25,11 @@ void ControlEvents::operator()(const MemberEvent& event) {
     const std::scoped_lock lock(mutex_);
     changed_view_ = view->reason;
     tell_fabric();
+  } else if (const auto* changed = std::get_if<View>(&event); changed != nullptr && bond_ == Bond::each_link) {
+    const std::scoped_lock lock(mutex_);
+    lose_servers_that_left(*changed);
   } else if (const auto* order = std::get_if<Order>(&event)) {
-    stop_ = stop_ || order->what == Order::What::stop;
+    stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers);
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
     const std::scoped_lock lock(mutex_);
     coordinator_lost_ = gone->reason;
@@ -82,6 +85,24 @@ void ControlEvents::write_down(const MemberEvent& event) const {
                           order->reason));
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
     log->line(fmt::format("the coordinator is lost: {}", gone->reason));
+  }
+}
+
+void ControlEvents::lose_servers_that_left(const View& view) {
+  if (first_view_.members.empty()) {
+    first_view_ = view;
+    return;
+  }
+  // MPI does not tell that a peer is gone. Servers look after each other by themselves, and must not take the end of
+  // the one that leads for a loss.
+  const MemberInfo* self = fabric_ == nullptr ? nullptr : first_view_.find(fabric_->rank());
+  if (self == nullptr || self->role != Role::worker) {
+    return;
+  }
+  for (const MemberInfo& member : first_view_.members) {
+    if (member.role == Role::server && view.find(member.rank) == nullptr) {
+      lose(member.rank, describe(member) + " is gone: " + view.reason);
+    }
   }
 }
 

@@ -43,14 +43,16 @@ class ControlEvents {
  private:
   void write_down(const MemberEvent& event) const;
   void tell_fabric();
+  void lose_servers_that_left(const View& view);
   void lose(Rank rank, const std::string& reason);
 
   const Bond bond_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Fabric* fabric_ = nullptr;                        // these four: guarded by mutex_
+  Fabric* fabric_ = nullptr;                        // these five: guarded by mutex_
   std::vector<std::pair<Rank, std::string>> lost_;  // with the reason
   std::string changed_view_;
+  View first_view_;
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> coordinator_gone_ = false;

@@ -28,6 +28,16 @@ Member::LeaseAnswer SharedLeases::request(std::uint64_t owner, std::int64_t samp
   }
 }
 
+void SharedLeases::leave(std::uint64_t owner) {
+  const std::scoped_lock lock(mutex_);
+  if (table_) {
+    table_->orphan(owner);
+    table_->note_progress(owner, {});
+    table_->release(owner);
+  }
+  changed_.notify_all();
+}
+
 void SharedLeases::complete(std::uint64_t owner, std::uint64_t lease) {
   const std::scoped_lock lock(mutex_);
   (void)table_->complete(owner, lease);

@@ -36,6 +36,9 @@ class SharedLeases {
   void plan(const LeaseTable::Options& options);
   Member::LeaseAnswer request(std::uint64_t owner, std::int64_t samples, Clock::time_point deadline);
   void complete(std::uint64_t owner, std::uint64_t lease);
+  /// What this worker has not completed goes to others, from its beginning: what is in the blocks enters no second
+  /// time.
+  void leave(std::uint64_t owner);
 
  private:
   std::mutex mutex_;

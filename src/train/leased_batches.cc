@@ -1,6 +1,8 @@
 #include "train/leased_batches.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -17,13 +19,9 @@ bool LeasedBatches::begin_lease() {
   wait_seconds_ += seconds_since(start);
   if (const auto* lease = std::get_if<Lease>(&answer)) {
     const auto units = static_cast<std::uint64_t>((lease->count + unit_samples() - 1) / unit_samples());
-    if (lease->next_push >= units) {  // its first holder died when all was done but said
-      const std::int64_t begin = static_cast<std::int64_t>(units - 1) * unit_samples();
-      options_.inherited(
-          {.id = {lease->id, units - 1},
-           .samples = {.epoch = lease->epoch, .first = lease->first + begin, .count = lease->count - begin}});
-      leases_.complete(lease->id);
-      return begin_lease();
+    if (lease->next_push >= units) {
+      inherited_ = *lease;
+      return false;  // first the caller finishes what is on its way
     }
     lease_ = *lease;
     position_ = static_cast<std::int64_t>(lease->next_push) * unit_samples();
@@ -34,7 +32,24 @@ bool LeasedBatches::begin_lease() {
   return false;
 }
 
+bool LeasedBatches::report_inherited() {
+  const Lease lease = *std::exchange(inherited_, {});
+  const std::int64_t units = (lease.count + unit_samples() - 1) / unit_samples();
+  const std::int64_t begin = (units - 1) * unit_samples();
+  const bool reported =
+      options_.inherited({.id = {lease.id, static_cast<std::uint64_t>(units - 1)},
+                          .samples = {.epoch = lease.epoch, .first = lease.first + begin, .count = lease.count - begin},
+                          .loss = std::numeric_limits<double>::quiet_NaN()});
+  if (reported) {
+    leases_.complete(lease.id);
+  }
+  return reported;
+}
+
 const Batch* LeasedBatches::next() {
+  if (inherited_ && !report_inherited()) {
+    return nullptr;
+  }
   if (!lease_ && (finished_ || !begin_lease())) {
     return nullptr;
   }

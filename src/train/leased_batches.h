@@ -21,8 +21,9 @@ class LeasedBatches : public BatchStream {
     std::int64_t batch = 128;
     std::int64_t batches_per_unit = 1;
     std::int64_t units_per_lease = 8;
-    /// Called for the last unit of a lease whose holder died when all was done but said.
-    std::function<void(const UnitReport&)> inherited = {};
+    /// Reports the last unit of a lease whose holder died when all was done but said, while nothing is on its way.
+    /// False: it could not.
+    std::function<bool(const UnitReport&)> inherited = {};
     /// How long next() waits for a lease before it gives back null, so that the caller finishes what it has begun.
     Clock::duration patience = std::chrono::milliseconds(20);
   };
@@ -44,12 +45,14 @@ class LeasedBatches : public BatchStream {
  private:
   std::int64_t unit_samples() const { return options_.batch * options_.batches_per_unit; }
   bool begin_lease();
+  bool report_inherited();
 
   const Dataset& dataset_;
   const Sampler& sampler_;
   LeaseSource& leases_;
   const Options options_;
   std::optional<Lease> lease_;                             ///< that batches are taken from
+  std::optional<Lease> inherited_;                         ///< all of it is done, and not reported
   std::int64_t position_ = 0;                              ///< samples of it that were handed out
   std::map<std::uint64_t, std::uint64_t> units_of_lease_;  ///< of leases that are not complete
   bool finished_ = false;

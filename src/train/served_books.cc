@@ -5,8 +5,15 @@
 
 namespace distbelief {
 
-ServedBooks::ServedBooks(const Sampler& sampler, std::int64_t first_epoch, std::int64_t unit_samples)
-    : sampler_(sampler), unit_samples_(unit_samples), next_epoch_(first_epoch) {}
+ServedBooks::ServedBooks(const Sampler& sampler, const Plan& plan)
+    : sampler_(sampler), plan_(plan), next_epoch_(plan.first_epoch) {}
+
+/// Whatever a process of another mind may say.
+bool ServedBooks::exist(const UnitSamples& samples) const {
+  const auto all = static_cast<std::int64_t>(sampler_.samples());
+  return samples.epoch >= 0 && samples.epoch < plan_.epochs && samples.count >= 0 &&
+         samples.count <= plan_.unit_samples && samples.first >= 0 && samples.first <= all - samples.count;
+}
 
 ServedBooks::Epoch& ServedBooks::epoch_locked(std::int64_t number) {
   std::unique_ptr<Epoch>& epoch = open_[number];
@@ -23,6 +30,12 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
     sampler_.fill(static_cast<std::uint64_t>(samples.epoch), static_cast<std::uint64_t>(samples.first), ids_);
     return ids_;
   };
+  if (!exist(request.samples) || !exist(request.done.samples)) {
+    if (news_.trouble.empty()) {
+      news_.trouble = "a worker told of samples that there are not";
+    }
+    return;
+  }
   if (request.kind == RequestHead::Kind::push && reply.status <= ReplyHead::Status::nonfinite &&
       request.samples.epoch >= next_epoch_) {
     epoch_locked(request.samples.epoch).ledger.leased(ids_of(request.samples));
@@ -39,23 +52,30 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
     return;  // told before
   }
   // Units that nobody reported were made by a worker that died: its heir begins after what is in every block.
-  const auto before = static_cast<std::int64_t>(done.id.seq - next) * unit_samples_;
+  const std::uint64_t missing = done.id.seq - next;
+  if (missing > static_cast<std::uint64_t>(done.samples.first / plan_.unit_samples)) {
+    news_.trouble = "a worker told of samples that there are not";
+    return;
+  }
+  const auto before = static_cast<std::int64_t>(missing) * plan_.unit_samples;
   next = done.id.seq + 1;
   Epoch& epoch = epoch_locked(done.samples.epoch);
   const std::span<const std::uint64_t> ids =
       ids_of({.epoch = done.samples.epoch, .first = done.samples.first - before, .count = done.samples.count + before});
   epoch.ledger.leased(ids);
   epoch.ledger.applied(ids);
-  const LossSums sums = {.loss = done.loss, .correct = done.correct, .rows = done.samples.count};
-  epoch.sums += sums;
-  news_.sums += sums;
-  news_.units += 1;
   news_.samples += ids.size();
-  const auto place = static_cast<std::size_t>(std::llround(done.staleness));
-  ++staleness_.units[std::min(place, StalenessCounts::kMost)];
-  staleness_.sum += done.staleness;
-  staleness_.count += 1;
-  staleness_.most = std::max(staleness_.most, done.staleness_most);
+  news_.units += 1;
+  if (!std::isnan(done.loss) && done.staleness >= 0) {
+    const LossSums sums = {.loss = done.loss, .correct = done.correct, .rows = done.samples.count};
+    epoch.sums += sums;
+    news_.sums += sums;
+    const double most = StalenessCounts::kMost;
+    ++staleness_.units[static_cast<std::size_t>(std::lround(std::min(done.staleness, most)))];
+    staleness_.sum += done.staleness;
+    staleness_.count += 1;
+    staleness_.most = std::max(staleness_.most, done.staleness_most);
+  }
   close_finished_locked();
 }
 

@@ -31,8 +31,13 @@ struct StalenessCounts {
 /// its samples are applied or dropped. Thread-safe.
 class ServedBooks {
  public:
-  /// `sampler` is borrowed. Epochs from `first_epoch` on; units of so many samples, or less where a lease ends.
-  ServedBooks(const Sampler& sampler, std::int64_t first_epoch, std::int64_t unit_samples);
+  struct Plan {
+    std::int64_t first_epoch = 0;
+    std::int64_t epochs = 0;        ///< up to and without this one
+    std::int64_t unit_samples = 0;  ///< less where a lease ends
+  };
+  /// `sampler` is borrowed.
+  ServedBooks(const Sampler& sampler, const Plan& plan);
 
   /// What a worker said with a push or a report: see ServerPort.
   void heard(const RequestHead& request, const ReplyHead& reply, std::string_view words);
@@ -65,9 +70,10 @@ class ServedBooks {
   };
   Epoch& epoch_locked(std::int64_t number);
   void close_finished_locked();
+  bool exist(const UnitSamples& samples) const;
 
   const Sampler& sampler_;
-  const std::int64_t unit_samples_;
+  const Plan plan_;
   mutable std::mutex mutex_;
   std::int64_t next_epoch_;  // guarded by mutex_, as all below: the lowest open one
   std::map<std::int64_t, std::unique_ptr<Epoch>> open_;

@@ -1,6 +1,17 @@
 #include "train/served_links.h"
 
+#include <fmt/format.h>
+
+#include "base/error.h"
+
 namespace distbelief {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr int kAnsweringThreads = 2;
+constexpr std::size_t kMostBytes = Fabric::kMaxMessageBytes - (1U << 20);  // with versions a push is one message
+
+}  // namespace
 
 ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, const UpdateRule& rule,
                          std::span<const float> values, ParameterServer::Options options, Heard heard)
@@ -16,11 +27,20 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
     for (int rank = 0; rank < team.workers + (team.leads() ? 0 : 1); ++rank) {
       clients.push_back(Rank{rank});  // the leader is a client of the other servers
     }
+    if (const std::int64_t bytes = placement.bytes_of(self - team.workers);
+        static_cast<std::size_t>(bytes) > kMostBytes) {
+      throw InputError(
+          fmt::format("--servers {}: a server would hold {} MB of parameters; take more, so that none holds "
+                      "over {}",
+                      team.servers, bytes >> 20, kMostBytes >> 20));
+    }
     server_ = std::make_unique<ParameterServer>(table, map_, placement.blocks_of(self - team.workers), rule, values,
                                                 std::move(options));
-    port_ = std::make_unique<ServerPort>(
-        *team.fabric, *server_, clients,
-        ServerPort::Options{.view = team.view, .wake = [this] { link_.wake(); }, .heard = std::move(heard)});
+    port_ = std::make_unique<ServerPort>(*team.fabric, *server_, clients,
+                                         ServerPort::Options{.view = team.view,
+                                                             .threads = kAnsweringThreads,
+                                                             .wake = [this] { link_.wake(); },
+                                                             .heard = std::move(heard)});
   }
   if (!team.is_server() || team.leads()) {
     std::vector<ServerClient::Server> places;
@@ -37,18 +57,26 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
         *team.fabric, map_, places,
         ServerClient::Options{.view = team.view, .incarnation = team.incarnation, .wake = [this] { link_.wake(); }});
   }
+  if (server_ != nullptr && team.newly_lost) {  // not where evaluations are: others wait for the dead's samples
+    fencing_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        fence_the_lost();
+        std::this_thread::sleep_for(kBetweenLooks);
+      }
+    });
+  }
   link_.start([this] {
     const bool served = port_ != nullptr && port_->advance();
     return (client_ != nullptr && client_->advance()) || served;
   });
 }
 
-ServedLinks::~ServedLinks() { link_.stop(); }
+ServedLinks::~ServedLinks() {
+  fencing_ = {};
+  link_.stop();
+}
 
 void ServedLinks::fence_the_lost() {
-  if (!team_.newly_lost) {
-    return;
-  }
   for (const std::uint64_t incarnation : team_.newly_lost()) {
     server_->fence(incarnation);
     team_.fenced(incarnation, server_->open_leases());

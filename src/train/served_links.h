@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <thread>
 
 #include "server/link_thread.h"
 #include "server/placement.h"
@@ -22,16 +23,18 @@ class ServedLinks {
 
   ParameterServer& server() { return *server_; }
   ServerClient& client() { return *client_; }
+
+ private:
   /// Fences workers that died, and says how far they came.
   void fence_the_lost();
 
- private:
   const ServedTeam& team_;
   const BlockMap map_;
   LinkThread link_;
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<ServerPort> port_;
   std::unique_ptr<ServerClient> client_;
+  std::jthread fencing_;  ///< a server's; last: it stops before the rest goes
 };
 
 }  // namespace distbelief

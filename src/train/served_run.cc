@@ -33,7 +33,9 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   const ServedTeam& served = *team.served;
   const std::uint64_t updates = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
   const Sampler sampler(data.train->size(), config.seed, true);
-  ServedBooks books(sampler, static_cast<std::int64_t>(state.epoch), config.batch * config.n_push);
+  ServedBooks books(sampler, {.first_epoch = static_cast<std::int64_t>(state.epoch),
+                              .epochs = config.epochs,
+                              .unit_samples = config.batch * config.n_push});
   ServedLinks::Heard heard;
   if (served.leads()) {
     heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
@@ -48,7 +50,6 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   }
   if (served.is_server()) {
     while (!served.leader_left()) {
-      links.fence_the_lost();
       std::this_thread::sleep_for(kTurn);
     }
     RunSummary summary;
@@ -75,7 +76,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
                          .units_per_lease = std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch),
                                                                      1, kMostUnitsOfALease),
                          .inherited = [&](const UnitReport& done) {
-                           (void)links.client().report(done, "", Clock::now() + team.patience);
+                           return links.client().report(done, "", Clock::now() + team.patience).outcome.ok();
                          }});
   const std::uint64_t updates = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
   StepReport report = downpour.join();
@@ -117,7 +118,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     report = downpour.settle(batches);
   }
   if (!went_on(report, summary) && summary.status == "diverged") {
-    downpour.tell_trouble(summary.problem);
+    downpour.tell_trouble(batches, summary.problem);
   }
   doing(WorkerActivity::Kind::ending);
   state.train_seconds = seconds_since(begin);
@@ -147,7 +148,6 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
   bool enough = false;
   while (state.epoch < static_cast<std::uint64_t>(config.epochs) && !enough && fetched.ok()) {
     const bool alone = served.workers_left() == 0;  // asked first: what they said before they left is in the books
-    links.fence_the_lost();
     const ServedBooks::News news = books.take();
     state.step = static_cast<std::int64_t>(news.units);
     state.position = news.samples - state.epoch * samples;
@@ -201,7 +201,6 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
   links.server().end();
   state.train_seconds = seconds_since(begin);
   while (served.workers_left() > 0) {  // each hears with its next push that training is over
-    links.fence_the_lost();
     std::this_thread::sleep_for(kTurn);
   }
   books.close_all();

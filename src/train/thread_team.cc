@@ -97,6 +97,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
         first_error = std::current_exception();
       }
     }
+    leases.leave(static_cast<std::uint64_t>(rank) + 1);
     workers_left -= rank < workers ? 1 : 0;
     leader_left = leader_left || rank == leader;
     return summary;
