@@ -7,7 +7,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::chrono::milliseconds kBetweenFences{10};
 constexpr int kAnsweringThreads = 2;
 constexpr std::size_t kMostBytes = Fabric::kMaxMessageBytes - (1U << 20);  // with versions a push is one message
 
@@ -61,7 +61,7 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
     fencing_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
         fence_the_lost();
-        std::this_thread::sleep_for(kBetweenLooks);
+        std::this_thread::sleep_for(kBetweenFences);
       }
     });
   }

@@ -16,7 +16,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::chrono::milliseconds kTurn{10};
+constexpr std::chrono::milliseconds kLeaderTurn{10};
 constexpr std::int64_t kLeasesAnEpoch = 8;  // of each worker, at least
 constexpr std::int64_t kMostUnitsOfALease = 32;
 
@@ -50,7 +50,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   }
   if (served.is_server()) {
     while (!served.leader_left()) {
-      std::this_thread::sleep_for(kTurn);
+      std::this_thread::sleep_for(kLeaderTurn);
     }
     RunSummary summary;
     summary.status = "finished";
@@ -191,7 +191,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
                         .samples_per_second = elapsed > 0 ? static_cast<double>(open.rows) / elapsed : 0});
       logged_samples = news.samples;
     }
-    std::this_thread::sleep_for(kTurn);
+    std::this_thread::sleep_for(kLeaderTurn);
   }
   if (!fetched.ok()) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = fetched.reason}, summary);
@@ -201,7 +201,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
   links.server().end();
   state.train_seconds = seconds_since(begin);
   while (served.workers_left() > 0) {  // each hears with its next push that training is over
-    std::this_thread::sleep_for(kTurn);
+    std::this_thread::sleep_for(kLeaderTurn);
   }
   books.close_all();
   served_audit = books.total();
