@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenFences{10};
 constexpr int kAnsweringThreads = 2;
-constexpr std::size_t kMostBytes = Fabric::kMaxMessageBytes - (1U << 20);  // with versions a push is one message
+constexpr std::size_t kMostServerBytes = Fabric::kMaxMessageBytes - (1U << 20);  // with versions a push is one message
 
 }  // namespace
 
@@ -28,11 +28,11 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
       clients.push_back(Rank{rank});  // the leader is a client of the other servers
     }
     if (const std::int64_t bytes = placement.bytes_of(self - team.workers);
-        static_cast<std::size_t>(bytes) > kMostBytes) {
+        static_cast<std::size_t>(bytes) > kMostServerBytes) {
       throw InputError(
           fmt::format("--servers {}: a server would hold {} MB of parameters; take more, so that none holds "
                       "over {}",
-                      team.servers, bytes >> 20, kMostBytes >> 20));
+                      team.servers, bytes >> 20, kMostServerBytes >> 20));
     }
     server_ = std::make_unique<ParameterServer>(table, map_, placement.blocks_of(self - team.workers), rule, values,
                                                 std::move(options));
