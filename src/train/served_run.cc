@@ -137,7 +137,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
   const auto begin = Clock::now();
   const auto samples = static_cast<std::uint64_t>(data.train->size());
   std::int64_t logged_step = 0;
-  std::uint64_t logged_samples = 0;
+  std::uint64_t applied_samples = 0;
   Outcome fetched;
   const auto snapshot = [&] {
     links.client().begin_fetch();
@@ -179,8 +179,9 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
       summary.problem = stop_requested() ? "" : team.explain ? team.explain(seen) : seen;
       break;
     }
-    if (news.sums.rows > 0) {
-      const LossSums open = books.open_sums();
+    applied_samples = news.samples;
+    const LossSums open = books.open_sums();
+    if (news.sums.rows > 0 && open.rows > 0 && state.epoch < static_cast<std::uint64_t>(config.epochs)) {
       const double elapsed = state.train_seconds - state.epoch_began;
       observer.stepped({.epoch = static_cast<std::int64_t>(state.epoch) + 1,
                         .epochs = config.epochs,
@@ -189,7 +190,6 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
                         .loss = mean_loss(open),
                         .accuracy = data.train->spec().classes > 0 ? std::optional(accuracy(open)) : std::nullopt,
                         .samples_per_second = elapsed > 0 ? static_cast<double>(open.rows) / elapsed : 0});
-      logged_samples = news.samples;
     }
     std::this_thread::sleep_for(kLeaderTurn);
   }
@@ -206,7 +206,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
   books.close_all();
   served_audit = books.total();
   staleness = books.staleness();
-  summary.samples_per_second = state.train_seconds > 0 ? static_cast<double>(logged_samples) / state.train_seconds : 0;
+  summary.samples_per_second = state.train_seconds > 0 ? static_cast<double>(applied_samples) / state.train_seconds : 0;
   doing(WorkerActivity::Kind::ending);
   write_results(summary);
   return summary;
