@@ -1,38 +1,16 @@
 #include "server/parameter_server.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/check.h"
 
 namespace distbelief {
-namespace {
 
-/// The state of one block among others: its names have the block's number in front.
-class BlockVisitor : public StateVisitor {
- public:
-  BlockVisitor(StateVisitor& under, int block) : under_(under), prefix_(fmt::format("block {}/", block)) {}
-  void floats(std::string_view name, std::span<float> values) override { under_.floats(full(name), values); }
-  void number(std::string_view name, std::uint64_t& value) override { under_.number(full(name), value); }
-  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
-    under_.numbers(full(name), values);
-  }
-
- private:
-  std::string full(std::string_view name) const { return prefix_ + std::string(name); }
-
-  StateVisitor& under_;
-  const std::string prefix_;
-};
-
-}  // namespace
-
-ParameterServer::ParameterServer(const ParameterTable& table, const BlockMap& map, std::vector<int> owned,
+ParameterServer::ParameterServer(const ParameterTable& table, const BlockMap& map, const std::vector<int>& owned,
                                  const UpdateRule& rule, std::span<const float> values, Options options)
-    : owned_(std::move(owned)), options_(std::move(options)) {
-  blocks_.reserve(owned_.size());
-  for (const int number : owned_) {
+    : options_(std::move(options)) {
+  blocks_.reserve(owned.size());
+  for (const int number : owned) {
     Block& block = blocks_.emplace_back();
     block.range = map.blocks()[static_cast<std::size_t>(number)].range;
     block.values = float_buffer(block.range.size());
@@ -142,13 +120,6 @@ std::vector<PushId> ParameterServer::open_leases() const {
     open.push_back({lease, next_push(lease)});
   }
   return open;
-}
-
-void ParameterServer::visit_state(StateVisitor& visitor) {
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    BlockVisitor named(visitor, owned_[i]);
-    blocks_[i].shard->visit_state(named);
-  }
 }
 
 }  // namespace distbelief

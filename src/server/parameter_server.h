@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -25,11 +24,10 @@ class ParameterServer {
   };
   /// `table`, `map` and `rule` are borrowed. `owned` are numbers of blocks, ascending; `values` is the whole space, of
   /// which the owned blocks are copied.
-  ParameterServer(const ParameterTable& table, const BlockMap& map, std::vector<int> owned, const UpdateRule& rule,
-                  std::span<const float> values, Options options);
+  ParameterServer(const ParameterTable& table, const BlockMap& map, const std::vector<int>& owned,
+                  const UpdateRule& rule, std::span<const float> values, Options options);
 
   std::size_t blocks() const { return blocks_.size(); }
-  const std::vector<int>& owned() const { return owned_; }
   /// Floats of all owned blocks together.
   std::size_t floats() const { return floats_; }
 
@@ -53,9 +51,6 @@ class ParameterServer {
   /// Leases that pushes came from and that are not known to be done, with next_push().
   std::vector<PushId> open_leases() const;
 
-  /// Shows the state of each block, names with the block's number in front.
-  void visit_state(StateVisitor& visitor);
-
  private:
   struct Block {
     Range range;
@@ -65,7 +60,6 @@ class ParameterServer {
 
   ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
 
-  const std::vector<int> owned_;
   const Options options_;
   std::vector<Block> blocks_;
   std::size_t floats_ = 0;

@@ -224,21 +224,27 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
                      .low_water = unit.low_water,
                      .done = unit.done,
                      .body_bytes = request_bytes(RequestHead::Kind::push, place->parts.size(), place->floats)};
-    if (!place->here) {
-      asked.submit();
-    }
   }
   added_ = 0;
   pushing_ = true;
+  submit(places_, &Place::change);
+  return before;
+}
+
+void ServerClient::submit(std::span<const std::unique_ptr<Place>> places, std::unique_ptr<Asked> Place::*channel) {
+  for (const std::unique_ptr<Place>& place : places) {
+    if (!place->here) {
+      ((*place).*channel)->submit();
+    }
+  }
   if (options_.wake) {
     options_.wake();
   }
-  for (const std::unique_ptr<Place>& place : places_) {
+  for (const std::unique_ptr<Place>& place : places) {  // while the others' requests are on their way
     if (place->here) {
-      place->change->ask(place->here);
+      ((*place).*channel)->ask(place->here);
     }
   }
-  return before;
 }
 
 Outcome ServerClient::wait(Asked& asked, Clock::time_point deadline) {
@@ -278,21 +284,13 @@ ServerClient::PushReport ServerClient::report(const UnitReport& done, const std:
   if (!report.outcome.ok()) {
     return report;
   }
-  Place& first = *places_.front();
-  Asked& asked = *first.change;
+  Asked& asked = *places_.front()->change;
   std::span<std::byte> body = std::span(asked.body().data(), kMostWords);
   std::ranges::fill(body, std::byte{});
   std::ranges::copy(std::as_bytes(std::span(words)).first(std::min(words.size(), kMostWords)), body.begin());
   asked.request = {
       .kind = RequestHead::Kind::report, .incarnation = options_.incarnation, .done = done, .body_bytes = kMostWords};
-  if (first.here) {
-    asked.ask(first.here);
-  } else {
-    asked.submit();
-    if (options_.wake) {
-      options_.wake();
-    }
-  }
+  submit(std::span(places_).first(1), &Place::change);
   report.outcome = wait(asked, deadline);
   report.status = asked.reply.status;
   asked.end();
@@ -308,19 +306,9 @@ void ServerClient::begin_fetch() {
     asked.request = {.kind = RequestHead::Kind::fetch,
                      .incarnation = options_.incarnation,
                      .body_bytes = request_bytes(RequestHead::Kind::fetch, place->parts.size(), place->floats)};
-    if (!place->here) {
-      asked.submit();
-    }
   }
   fetching_ = true;
-  if (options_.wake) {
-    options_.wake();
-  }
-  for (const std::unique_ptr<Place>& place : places_) {
-    if (place->here) {
-      place->read->ask(place->here);
-    }
-  }
+  submit(places_, &Place::read);
 }
 
 Outcome ServerClient::wait_fetched(Clock::time_point deadline) {

@@ -81,6 +81,8 @@ class ServerClient {
   /// One server and what it is asked.
   struct Place;
 
+  /// Sends what these places are to be asked on one of their channels.
+  void submit(std::span<const std::unique_ptr<Place>> places, std::unique_ptr<Asked> Place::*channel);
   Outcome wait(Asked& asked, Clock::time_point deadline);
 
   Fabric& fabric_;

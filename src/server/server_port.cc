@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <string>
 
 #include "base/parallel.h"
 #include "server/pending_transfer.h"
@@ -82,10 +83,10 @@ class ServerPort::Served {
                            ? request_.kind == RequestHead::Kind::fetch
                            : request_.kind == RequestHead::Kind::push || request_.kind == RequestHead::Kind::report;
     if (!known || request_.body_bytes != request_bytes(request_.kind, blocks, floats)) {
-      port.complaint_ = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none", client.value,
-                                    static_cast<int>(request_.kind), request_.body_bytes);
+      const std::string complaint = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none",
+                                                client.value, static_cast<int>(request_.kind), request_.body_bytes);
       give_up(port.fabric_);
-      port.fabric_.lose(client, port.complaint_);  // so that neither waits for the other
+      port.fabric_.lose(client, complaint);  // so that neither waits for the other
       return true;
     }
     if (out_.bytes() == 0) {
@@ -160,12 +161,6 @@ bool ServerPort::advance() {
     moved = served->advance(*this) || moved;
   }
   return moved;
-}
-
-bool ServerPort::closed(Rank client) const {
-  return std::ranges::all_of(served_, [&](const std::unique_ptr<Served>& served) {
-    return served->client != client || served->state == Served::State::closed;
-  });
 }
 
 void ServerPort::hand_over(Served& served) {

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -39,10 +38,6 @@ class ServerPort {
   bool advance();
   /// The same for a client in this process; thread-safe.
   ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) const;
-  /// Nothing of this client is being answered any more, and it is not listened to. For the same thread.
-  bool closed(Rank client) const;
-  /// Why a client that was not lost is not listened to; empty when there is none. For the same thread.
-  const std::string& complaint() const { return complaint_; }
 
  private:
   class Served;
@@ -54,7 +49,6 @@ class ServerPort {
   ParameterServer& server_;
   const Options options_;
   std::vector<std::unique_ptr<Served>> served_;
-  std::string complaint_;
 
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -94,37 +94,13 @@ TEST(Hogwild, NamesAParameterThatAnUpdateBroke) {
   EXPECT_NE(report.culprit.find("parameter '"), std::string::npos) << report.culprit;
 }
 
-/// Keeps what it is shown, and puts it back.
-class Keeper : public StateVisitor {
- public:
-  void floats(std::string_view name, std::span<float> values) override {
-    std::vector<float>& kept = floats_[std::string(name)];
-    if (restoring) {
-      std::ranges::copy(kept, values.begin());
-    } else {
-      kept.assign(values.begin(), values.end());
-    }
-  }
-  void number(std::string_view name, std::uint64_t& value) override {
-    std::uint64_t& kept = numbers_[std::string(name)];
-    (restoring ? value : kept) = restoring ? kept : value;
-  }
-  void numbers(std::string_view /*name*/, std::vector<std::uint64_t>& /*values*/) override {}
-
-  bool restoring = false;
-
- private:
-  std::map<std::string, std::vector<float>> floats_;
-  std::map<std::string, std::uint64_t> numbers_;
-};
-
 TEST(Hogwild, GoesOnFromItsState) {
   TestMember through(hogwild(1, "adagrad")), before(hogwild(1, "adagrad")), after(hogwild(1, "adagrad"));
   train(through, 4, 1000, false);
   train(before, 2, 1000, false);
   Keeper keeper;
   before.strategy->visit_state(keeper);
-  keeper.restoring = true;
+  keeper.gives_back = true;
   after.strategy->visit_state(keeper);
   std::ranges::copy(before.replica.values(), after.replica.values().begin());
   train(after, 2, 1000, false);

@@ -237,33 +237,6 @@ TEST_P(AnyStrategy, AWorkerThatDiesIsNamedByTheOthers) {
   });
 }
 
-/// What visit_state() shows, kept and given back.
-class Keeper : public StateVisitor {
- public:
-  void floats(std::string_view name, std::span<float> values) override {
-    std::vector<float>& kept = floats_[std::string(name)];
-    if (gives_back) {
-      std::ranges::copy(kept, values.begin());
-    } else {
-      kept.assign(values.begin(), values.end());
-    }
-  }
-  void number(std::string_view name, std::uint64_t& value) override {
-    std::vector<std::uint64_t> one = {value};
-    numbers(name, one);
-    value = one[0];
-  }
-  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
-    std::vector<std::uint64_t>& kept = numbers_[std::string(name)];
-    (gives_back ? values : kept) = gives_back ? kept : values;
-  }
-  bool gives_back = false;
-
- private:
-  std::map<std::string, std::vector<float>> floats_;
-  std::map<std::string, std::vector<std::uint64_t>> numbers_;
-};
-
 TEST_P(AnyStrategy, GoesOnFromWhatTheFirstMemberKept) {
   const bool same_bits = !GetParam().only_for_show && (GetParam().algorithm != "gossip" || GetParam().quorum == 2);
   std::vector<float> whole, parts;

@@ -76,6 +76,11 @@ void show_last_words(RunObserver& show, const std::filesystem::path& folder, std
   }
 }
 
+int workers_in(const View& view) {
+  return static_cast<int>(
+      std::ranges::count_if(view.members, [](const MemberInfo& other) { return other.role == Role::worker; }));
+}
+
 /// What a server asks about the others, answered from the newest view.
 class ServedWatch {
  public:
@@ -103,9 +108,7 @@ class ServedWatch {
     if (events_.coordinator_lost()) {
       return 0;  // nobody will ever tell; links to them are given up
     }
-    const View view = member_.view();
-    return static_cast<int>(
-        std::ranges::count_if(view.members, [](const MemberInfo& other) { return other.role == Role::worker; }));
+    return workers_in(member_.view());
   }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }
 
@@ -120,8 +123,7 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
   team.fabric = &fabric;
   team.view = static_cast<std::uint32_t>(view.number);
   team.incarnation = member.self().incarnation;
-  team.workers = static_cast<int>(
-      std::ranges::count_if(view.members, [](const MemberInfo& other) { return other.role == Role::worker; }));
+  team.workers = workers_in(view);
   team.servers = static_cast<int>(view.members.size()) - team.workers;
   team.leases = &leases;
   team.plan_leases = [&member](const LeaseTable::Options& plan) { member.plan_leases(plan); };
