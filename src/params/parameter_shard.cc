@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -143,32 +144,85 @@ UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const 
     return report;
   }
 
+  next_seq_[push.lease] = expected + 1;
+  ++pushes_;
+  const double weight = options.staleness_rate ? 1 / std::max(1.0, static_cast<double>(report.staleness)) : 1;
+  bool taken = true;
+  if (options.gather > 1 || gathered_.count > 0) {
+    gather(parts, scale, weight);
+    taken = gathered_.count < static_cast<std::uint64_t>(options.gather) || update_of_gathered(report, options);
+  } else {
+    UpdateOptions own = options;
+    own.rate = static_cast<float>(own.rate * weight);
+    taken = update(report, parts, {.gradient = scale, .observed = 1.0F / static_cast<float>(parts.size())}, own);
+  }
+  report.result = taken ? ApplyResult::applied : ApplyResult::dropped;
+  return report;
+}
+
+bool ParameterShard::flush(const UpdateOptions& options) {
+  const std::scoped_lock lock(mutex_);
+  UpdateReport report;
+  return gathered_.count == 0 || (update_of_gathered(report, options) && report.finite);
+}
+
+void ParameterShard::gather(Parts parts, float scale, double weight) {
+  if (gathered_.sums.bytes() == 0) {
+    gathered_.sums = float_buffer(range_.size());
+  }
+  if (gathered_.count == 0) {
+    std::ranges::fill(gathered_.sums.as<float>(), 0.0F);
+  }
+  float* sums = gathered_.sums.as<float>().data();
+  const float observed = 1.0F / static_cast<float>(parts.size());
+  parallel_for(std::ssize(chunks_), kChunksAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    Scratch scratch;
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (const Piece& piece : pieces_of(chunks_[place(i)])) {
+        const float factor = piece.averaged ? observed : static_cast<float>(scale * weight);
+        const float* part = combine(parts, piece.range, factor, scratch.floats);
+        add_loop(sums + piece.range.begin, part, place(piece.range.size()), 1);
+      }
+    }
+  });
+  gathered_.count += 1;
+  gathered_.weight += weight;
+}
+
+bool ParameterShard::update_of_gathered(UpdateReport& report, UpdateOptions options) {
+  const std::span<const float> sums = gathered_.sums.as<float>();
+  const Scales scales = {.gradient = static_cast<float>(1 / gathered_.weight),
+                         .observed = 1.0F / static_cast<float>(gathered_.count)};
+  options.rate = static_cast<float>(options.rate * (gathered_.weight / static_cast<double>(gathered_.count)));
+  gathered_.count = 0;
+  gathered_.weight = 0;
+  return update(report, std::span(&sums, 1), scales, options);
+}
+
+bool ParameterShard::update(UpdateReport& report, Parts parts, Scales scales, const UpdateOptions& options) {
   if (options.clip_norm > 0 || options.drop_nonfinite) {
     const std::vector<double> sums = square_sums(parts);
-    const double norm = std::abs(double{scale}) * std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
+    const double norm = std::abs(double{scales.gradient}) * std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
     report.gradient_norm = norm;
     if (!std::isfinite(norm)) {
-      report.result = ApplyResult::dropped;
-      next_seq_[push.lease] = expected + 1;
-      return report;
+      return false;
     }
     if (options.clip_norm > 0 && norm > options.clip_norm) {
-      scale = static_cast<float>(scale * (options.clip_norm / norm));
+      scales.gradient = static_cast<float>(scales.gradient * (options.clip_norm / norm));
     }
   }
   ++updates_;
   std::atomic<bool> finite = true;
   parallel_for(std::ssize(chunks_), kChunksAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      if (!apply_chunk(chunks_[place(i)], parts, scale, options)) {
+      if (!apply_chunk(chunks_[place(i)], parts, scales, options)) {
         finite = false;
       }
     }
   });
   report.finite = finite;
-  next_seq_[push.lease] = expected + 1;
   report.version = Version{++version_.value};
-  return report;
+  return true;
 }
 
 std::vector<double> ParameterShard::square_sums(Parts parts) const {
@@ -186,7 +240,7 @@ std::vector<double> ParameterShard::square_sums(Parts parts) const {
   return sums;
 }
 
-bool ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options) {
+bool ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, Scales scales, const UpdateOptions& options) {
   Scratch scratch;
   std::array<float*, kMaxSlots> slots = {};
   bool finite = true;
@@ -194,12 +248,12 @@ bool ParameterShard::apply_chunk(const Chunk& chunk, Parts parts, float scale, c
     const std::size_t count = place(piece.range.size());
     float* values = values_.data() + piece.range.begin;
     if (piece.averaged) {
-      const float* observed = combine(parts, piece.range, 1.0F / static_cast<float>(parts.size()), scratch.floats);
+      const float* observed = combine(parts, piece.range, scales.observed, scratch.floats);
       pull_towards(observed, piece.average_rate, values, piece.range.size());
       finite = all_finite(values, piece.range.size()) && finite;
       continue;
     }
-    const float* gradient = combine(parts, piece.range, scale, scratch.floats);
+    const float* gradient = combine(parts, piece.range, scales.gradient, scratch.floats);
     if (options.clip_value > 0) {
       clamp_loop(scratch.floats, gradient, count, options.clip_value);
       gradient = scratch.floats;
@@ -228,6 +282,11 @@ Version ParameterShard::version() const {
   return version_;
 }
 
+std::uint64_t ParameterShard::pushes() const {
+  const std::scoped_lock lock(mutex_);
+  return pushes_;
+}
+
 std::uint64_t ParameterShard::next_seq(std::uint64_t lease) const {
   const std::scoped_lock lock(mutex_);
   const auto found = next_seq_.find(lease);
@@ -247,6 +306,7 @@ void ParameterShard::visit_state(StateVisitor& visitor) {
   }
   visitor.number("updates", updates_);
   visitor.number("version", version_.value);
+  visitor.number("pushes", pushes_);
   visitor.number("low_water", low_water_);
   std::vector<std::uint64_t> pairs;
   for (const auto& [lease, seq] : next_seq_) {
@@ -257,6 +317,16 @@ void ParameterShard::visit_state(StateVisitor& visitor) {
   next_seq_.clear();
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     next_seq_.emplace(pairs[i], pairs[i + 1]);
+  }
+  visitor.number("gathered", gathered_.count);
+  if (gathered_.count > 0) {
+    auto weight = std::bit_cast<std::uint64_t>(gathered_.weight);
+    visitor.number("gathered_weight", weight);
+    gathered_.weight = std::bit_cast<double>(weight);
+    if (gathered_.sums.bytes() == 0) {
+      gathered_.sums = float_buffer(range_.size());
+    }
+    visitor.floats("gathered_sums", gathered_.sums.as<float>());
   }
 }
 

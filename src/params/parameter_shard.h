@@ -41,13 +41,18 @@ struct UpdateOptions {
   float clip_norm = 0;          ///< shrinks the gradient of this range to this Euclidean length; 0: no limit
   float clip_value = 0;         ///< then limits each element to ± this; 0: no limit
   bool drop_nonfinite = false;  ///< measures the gradient first, also when clip_norm is 0
+  /// An update is made of so many pushes: of their mean, and clipped as such.
+  int gather = 1;
+  /// The rate of each push is divided by its staleness, if that is over 1. Of pushes that are gathered each counts in
+  /// the mean with what its rate is divided by, and the update has the mean of their rates.
+  bool staleness_rate = false;
 };
 
 struct UpdateReport {
   ApplyResult result = ApplyResult::applied;
   std::optional<double> gradient_norm = {};  ///< before clipping; when clip_norm or drop_nonfinite asked to measure it
   std::uint64_t staleness = 0;               ///< updates between what the gradient was computed from and this one
-  Version version = {};                      ///< after the update
+  Version version = {};                      ///< after it; the same as before when the push was only gathered
   bool finite = true;                        ///< false: applied, and some of the values are NaN or infinite now
 };
 
@@ -65,10 +70,14 @@ class ParameterShard {
   /// the number of threads.
   [[nodiscard]] UpdateReport apply(PushId push, std::span<const std::span<const float>> parts, float scale,
                                    const UpdateOptions& options, Version seen);
+  /// Makes an update of what is gathered, if there is any, however little. Whether the values are finite.
+  [[nodiscard]] bool flush(const UpdateOptions& options);
   /// Copies the values of one version, never a mix of two.
   Version read(std::span<float> out) const;
 
   Version version() const;
+  /// How many pushes have entered, in updates or gathered for the next one.
+  std::uint64_t pushes() const;
   Range range() const { return range_; }
   const UpdateRule& rule() const { return rule_; }
   /// The seq that the lease's next push must have; 0 for a lease never seen.
@@ -76,9 +85,9 @@ class ParameterShard {
   /// Forgets leases below `low_water`, all of which are done; their pushes are duplicates from now on.
   void prune_leases(std::uint64_t low_water);
 
-  /// Shows each of the rule's slots under its name as range().size() floats, then "updates", "version", "low_water" and
-  /// "next_seq" (pairs of lease and seq). The values are their owner's to save. A visitor that overwrites must fill in
-  /// a whole, valid state.
+  /// Shows each of the rule's slots under its name as range().size() floats, then "updates", "version", "pushes",
+  /// "low_water" and "next_seq" (pairs of lease and seq), and what is gathered. The values are their owner's to save. A
+  /// visitor that overwrites must fill in a whole, valid state.
   void visit_state(StateVisitor& visitor);
 
  private:
@@ -100,9 +109,24 @@ class ParameterShard {
   std::span<const Piece> pieces_of(const Chunk& chunk) const {
     return std::span(pieces_).subspan(chunk.first_piece, chunk.end_piece - chunk.first_piece);
   }
+  struct Gathered {
+    Buffer sums;  ///< weighted; of averaged parameters what was observed; empty until it is needed
+    std::uint64_t count = 0;
+    double weight = 0;
+  };
+  /// What the parts of an update are multiplied with.
+  struct Scales {
+    float gradient = 1;
+    float observed = 1;
+  };
+
   std::vector<double> square_sums(Parts parts) const;
+  void gather(Parts parts, float scale, double weight);
+  bool update_of_gathered(UpdateReport& report, UpdateOptions options);
+  /// False when the gradient is not finite and was dropped.
+  bool update(UpdateReport& report, Parts parts, Scales scales, const UpdateOptions& options);
   /// Whether all that it wrote is finite.
-  bool apply_chunk(const Chunk& chunk, Parts parts, float scale, const UpdateOptions& options);
+  bool apply_chunk(const Chunk& chunk, Parts parts, Scales scales, const UpdateOptions& options);
 
   const Range range_;
   const UpdateRule& rule_;
@@ -114,6 +138,8 @@ class ParameterShard {
   std::vector<Buffer> slots_;
   std::uint64_t updates_ = 0;
   Version version_;
+  std::uint64_t pushes_ = 0;
+  Gathered gathered_;
   std::uint64_t low_water_ = 0;
   std::map<std::uint64_t, std::uint64_t> next_seq_;
 };

@@ -98,6 +98,80 @@ TEST(ParameterShard, TellsHowStaleAPushWas) {
   }
 }
 
+/// Gradients of constants, which leave traces that are easy to add up.
+Floats constant(const ParameterTable& table, float value) {
+  return Floats(static_cast<std::size_t>(table.size()), value);
+}
+
+TEST(ParameterShard, UpdatesWithTheMeanOfGatheredPushes) {
+  const ParameterTable table = abc_table();
+  Local local(table);
+  const UpdateOptions options = {.rate = 1, .gather = 3};
+  EXPECT_EQ(local.push(constant(table, 1), options, 2, {1, 0}).version, Version{0});
+  EXPECT_EQ(local.push(constant(table, 4), options, 1, {2, 0}).version, Version{0});
+  EXPECT_EQ(local.push(constant(table, 4), options, 1, {2, 0}).result, ApplyResult::duplicate);
+  EXPECT_EQ(local.values[0], 0);
+  EXPECT_EQ(local.push(constant(table, 3), options, 1, {1, 1}).version, Version{1});
+  EXPECT_FLOAT_EQ(local.values[0], -3);                                 // (2 x 1 + 4 + 3) / 3
+  EXPECT_FLOAT_EQ(local.values[32], 0.25F * (1.0F + 4.0F + 3.0F) / 3);  // observed: the scale is the gradients'
+  EXPECT_EQ(local.shard.pushes(), 3U);
+  EXPECT_EQ(local.shard.next_seq(1), 2U);
+}
+
+TEST(ParameterShard, FlushesWhatIsGatheredHoweverLittle) {
+  const ParameterTable table = abc_table();
+  Local local(table);
+  const UpdateOptions options = {.rate = 1, .gather = 30};
+  EXPECT_TRUE(local.shard.flush(options));
+  EXPECT_EQ(local.shard.version(), Version{0});
+  (void)local.push(constant(table, 1), options, 1, {1, 0});
+  (void)local.push(constant(table, 2), options, 1, {1, 1});
+  EXPECT_TRUE(local.shard.flush(options));
+  EXPECT_EQ(local.shard.version(), Version{1});
+  EXPECT_FLOAT_EQ(local.values[0], -1.5F);
+}
+
+TEST(ParameterShard, UpdatesAtOnceWithMoreThanEnoughWhenFewerAreAskedFor) {
+  const ParameterTable table = abc_table();
+  Local local(table);
+  (void)local.push(constant(table, 1), {.rate = 1, .gather = 5}, 1, {1, 0});
+  EXPECT_EQ(local.push(constant(table, 3), {.rate = 1, .gather = 1}, 1, {1, 1}).version, Version{1});
+  EXPECT_FLOAT_EQ(local.values[0], -2);
+}
+
+TEST(ParameterShard, DividesTheRateByStaleness) {
+  const ParameterTable table = abc_table();
+  Local local(table);
+  const UpdateOptions plain = {.rate = 1};
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    (void)local.push(constant(table, 0), plain, 1, {1, i});
+  }
+  const UpdateOptions divided = {.rate = 1, .staleness_rate = true};
+  const Floats ones = constant(table, 1);
+  const std::span<const float> part = ones;
+  EXPECT_EQ(local.shard.apply({2, 0}, {&part, 1}, 1, divided, Version{0}).staleness, 4U);
+  EXPECT_FLOAT_EQ(local.values[0], -0.25F);
+  (void)local.shard.apply({2, 1}, {&part, 1}, 1, divided, Version{5});  // fresh, as with a staleness of 1
+  (void)local.shard.apply({2, 2}, {&part, 1}, 1, divided, Version{5});
+  EXPECT_FLOAT_EQ(local.values[0], -2.25F);
+}
+
+TEST(ParameterShard, GathersPushesWithTheirOwnRates) {
+  const ParameterTable table = abc_table();
+  Local local(table);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    (void)local.push(constant(table, 0), {.rate = 1}, 1, {1, i});
+  }
+  const UpdateOptions options = {.rate = 1, .gather = 2, .staleness_rate = true};
+  const Floats twos = constant(table, 2);
+  const Floats eights = constant(table, 8);
+  const std::span<const float> fresh = twos;
+  const std::span<const float> old = eights;
+  (void)local.shard.apply({2, 0}, {&fresh, 1}, 1, options, Version{4});
+  (void)local.shard.apply({2, 1}, {&old, 1}, 1, options, Version{0});
+  EXPECT_FLOAT_EQ(local.values[0], -(2.0F + 8.0F / 4) / 2);
+}
+
 TEST(ParameterShard, SumsPartsForOptimizedAndAveragesThemForAveraged) {
   Local local(abc_table());
   local.values[32] = 4;
@@ -314,6 +388,7 @@ TEST(ParameterShard, GoesOnFromItsVisitedStateBitForBit) {
     const Floats gradient = numbers(48, 6);
     EXPECT_EQ(local.push(gradient, {.rate = 0.1F}, 1, {4, 0}).result, ApplyResult::applied);
     local.shard.prune_leases(3);
+    EXPECT_EQ(local.push(gradient, {.rate = 0.1F, .gather = 2}, 1, {5, 0}).version, Version{1});  // only gathered
     Memory memory;
     local.shard.visit_state(memory);
 
@@ -325,7 +400,7 @@ TEST(ParameterShard, GoesOnFromItsVisitedStateBitForBit) {
     for (Local* one : {&local, &resumed}) {
       EXPECT_EQ(one->push(gradient, {.rate = 0.1F}, 1, {2, 0}).result, ApplyResult::duplicate);
       EXPECT_EQ(one->push(gradient, {.rate = 0.1F}, 1, {4, 0}).result, ApplyResult::duplicate);
-      EXPECT_EQ(one->push(gradient, {.rate = 0.1F}, 1, {4, 1}).result, ApplyResult::applied);
+      EXPECT_EQ(one->push(numbers(48, 7), {.rate = 0.1F, .gather = 2}, 1, {4, 1}).version, Version{2});
     }
     EXPECT_EQ(resumed.values, local.values) << name;
   }
