@@ -102,7 +102,14 @@ void examine(const control::LeaseGrant& grant, Complaint& complaint) {
 void examine(const control::LeasePlan& plan, Complaint& complaint) {
   complaint.at_least(plan.samples_per_epoch(), 1, "samples")
       .at_least(plan.first_epoch(), 0, "epoch")
-      .at_least(plan.epochs(), 0, "epochs");
+      .at_least(plan.epochs(), 0, "epochs")
+      .at_least(plan.first_position(), 0, "first position")
+      .at_least(plan.samples_per_epoch() - 1, plan.first_position(), "samples")
+      .at_least(plan.warm_samples(), 0, "samples of a warm start");
+  for (const control::OpenLease& lease : plan.returned()) {
+    complaint.at_least(lease.epoch(), 0, "epoch").at_least(lease.first(), 0, "first sample");
+    complaint.at_least(lease.count(), 1, "count");
+  }
 }
 void examine(const control::LeaseDone& /*done*/, Complaint& /*complaint*/) {}
 void examine(const control::FenceConfirmed& /*confirmed*/, Complaint& /*complaint*/) {}

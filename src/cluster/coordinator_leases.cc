@@ -11,10 +11,24 @@ void CoordinatorState::on(Record& record, const control::LeasePlan& plan) {
     misbehaves(record, "a LeasePlan");
     return;
   }
-  leases_.emplace(LeaseTable::Options{.samples_per_epoch = plan.samples_per_epoch(),
-                                      .first_epoch = plan.first_epoch(),
-                                      .epochs = plan.epochs(),
-                                      .first_id = std::max(plan.first_lease(), first_of_term(term_))});
+  LeaseTable::Options options = {.samples_per_epoch = plan.samples_per_epoch(),
+                                 .first_epoch = plan.first_epoch(),
+                                 .epochs = plan.epochs(),
+                                 .first_id = std::max(plan.first_lease(), first_of_term(term_)),
+                                 .first_position = plan.first_position(),
+                                 .warm_samples = plan.warm_samples()};
+  for (const control::OpenLease& open : plan.returned()) {
+    if (open.lease() >= options.first_id) {
+      misbehaves(record, "a LeasePlan");
+      return;
+    }
+    options.returned.push_back({.id = open.lease(),
+                                .epoch = open.epoch(),
+                                .first = open.first(),
+                                .count = open.count(),
+                                .next_push = open.next_push()});
+  }
+  leases_.emplace(options);
   serve_leases();
 }
 
@@ -28,7 +42,8 @@ void CoordinatorState::on(Record& record, const control::LeaseRequest& request) 
 }
 
 void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
-  if (leases_ && leases_->complete(record.info.id, done.lease())) {
+  if (leases_ && (done.returned() ? leases_->give_back(record.info.id, done.lease(), done.next_push())
+                                  : leases_->complete(record.info.id, done.lease()))) {
     serve_leases();
     return;
   }
@@ -40,13 +55,14 @@ void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
 }
 
 void CoordinatorState::serve_leases() {
-  while (leases_ && !lease_requests_.empty()) {
-    const WaitingRequest request = lease_requests_.front();
+  for (auto at = lease_requests_.begin(); leases_ && at != lease_requests_.end();) {
+    const WaitingRequest request = *at;
     const auto answer = leases_->request(request.member, request.samples);
     if (std::holds_alternative<LeaseTable::Wait>(answer)) {
-      return;
+      ++at;  // what it waits for need not be what the next one does
+      continue;
     }
-    lease_requests_.pop_front();
+    at = lease_requests_.erase(at);
     control::LeaseGrant grant;
     grant.set_low_water(leases_->low_water());
     if (const auto* lease = std::get_if<Lease>(&answer)) {

@@ -7,12 +7,25 @@
 namespace distbelief {
 
 LeaseTable::LeaseTable(const Options& options)
-    : options_(options), epoch_(options.first_epoch), next_id_(options.first_id) {
+    : options_(options), epoch_(options.first_epoch), position_(options.first_position), next_id_(options.first_id) {
   check(options.samples_per_epoch >= 0 && options.first_epoch >= 0, "a lease table of a negative size");
+  check(position_ >= 0 && (position_ == 0 || position_ < options.samples_per_epoch), "a position in the first epoch");
+  for (const Lease& lease : options.returned) {
+    check(lease.id < next_id_, "leases that come back have numbers of their own");
+    returned_[lease.id] = lease;
+  }
 }
 
 LeaseTable::Answer LeaseTable::request(std::uint64_t owner, std::int64_t samples) {
   check(samples > 0, "a lease of no samples");
+  const bool warming = this->warming();
+  if (warming) {
+    if (warm_owner_.value_or(owner) != owner || warm_given_ >= options_.warm_samples) {
+      return Wait{};
+    }
+    warm_owner_ = owner;
+    samples = std::min(samples, options_.warm_samples - warm_given_);
+  }
   Lease lease;
   if (!returned_.empty()) {
     lease = returned_.begin()->second;
@@ -31,21 +44,42 @@ LeaseTable::Answer LeaseTable::request(std::uint64_t owner, std::int64_t samples
     }
   }
   open_[lease.id] = {.lease = lease, .owner = owner};
+  warm_given_ += warming ? lease.count : 0;
   return lease;
 }
 
-bool LeaseTable::complete(std::uint64_t owner, std::uint64_t id) {
+bool LeaseTable::is_with(std::uint64_t owner, std::uint64_t id) const {
   const auto found = open_.find(id);
-  if (found == open_.end() || found->second.owner != owner || found->second.orphaned) {
+  return found != open_.end() && found->second.owner == owner && !found->second.orphaned;
+}
+
+bool LeaseTable::complete(std::uint64_t owner, std::uint64_t id) {
+  if (!is_with(owner, id)) {
     return false;
   }
-  open_.erase(found);
+  warm_done_ += open_.at(id).lease.count;
+  open_.erase(id);
+  return true;
+}
+
+bool LeaseTable::give_back(std::uint64_t owner, std::uint64_t id, std::uint64_t next_push) {
+  if (!is_with(owner, id)) {
+    return false;
+  }
+  Lease lease = open_.at(id).lease;
+  lease.next_push = next_push;
+  warm_given_ -= warming() ? lease.count : 0;
+  returned_[id] = lease;
+  open_.erase(id);
   return true;
 }
 
 void LeaseTable::orphan(std::uint64_t owner) {
   for (auto& [id, open] : open_) {
     open.orphaned = open.orphaned || open.owner == owner;
+  }
+  if (warm_owner_ == owner) {
+    warm_owner_.reset();
   }
 }
 
@@ -66,6 +100,7 @@ void LeaseTable::release(std::uint64_t owner) {
       continue;
     }
     Lease lease = at->second.lease;
+    warm_given_ -= warming() ? lease.count : 0;
     lease.next_push = at->second.lowest_next_push.value_or(lease.next_push);
     returned_[lease.id] = lease;
     at = open_.erase(at);

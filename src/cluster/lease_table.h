@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "cluster/membership.h"
 
@@ -19,10 +20,14 @@ class LeaseTable {
   struct Options {
     std::int64_t samples_per_epoch = 0;
     std::int64_t first_epoch = 0;
-    std::int64_t epochs = 0;     ///< up to and without this one
-    std::uint64_t first_id = 1;  ///< above all that any earlier coordinator of the job gave
+    std::int64_t epochs = 0;           ///< up to and without this one
+    std::uint64_t first_id = 1;        ///< above all that any earlier coordinator of the job gave
+    std::int64_t first_position = 0;   ///< in the first epoch
+    std::vector<Lease> returned = {};  ///< of a run that goes on: what comes before all that
+    /// While fewer samples than these are done, one member has leases and all others wait: a warm start.
+    std::int64_t warm_samples = 0;
   };
-  /// Somebody else has the last samples. They are done soon, or come back.
+  /// Somebody else has the last samples, which are done soon, or come back; or somebody else begins alone.
   struct Wait {};
   /// Every lease of every epoch is done.
   struct Finished {};
@@ -34,6 +39,9 @@ class LeaseTable {
   Answer request(std::uint64_t owner, std::int64_t samples);
   /// False when the lease is not with `owner`: it was taken from it, or done before.
   [[nodiscard]] bool complete(std::uint64_t owner, std::uint64_t id);
+  /// A living holder returns a lease whose pushes below `next_push` are done and of which nothing is on its way. False
+  /// as with complete().
+  [[nodiscard]] bool give_back(std::uint64_t owner, std::uint64_t id, std::uint64_t next_push);
 
   /// Withholds what `owner` has; it can complete nothing more.
   void orphan(std::uint64_t owner);
@@ -55,12 +63,17 @@ class LeaseTable {
     bool orphaned = false;
     std::optional<std::uint64_t> lowest_next_push = {};
   };
+  bool warming() const { return warm_done_ < options_.warm_samples && !finished(); }
+  bool is_with(std::uint64_t owner, std::uint64_t id) const;
   bool next_epoch_done() const { return epoch_ >= options_.epochs || options_.samples_per_epoch == 0; }
 
   const Options options_;
   std::int64_t epoch_;
   std::int64_t position_ = 0;
   std::uint64_t next_id_;
+  std::int64_t warm_done_ = 0;  // samples
+  std::int64_t warm_given_ = 0;
+  std::optional<std::uint64_t> warm_owner_;
   std::map<std::uint64_t, Open> open_;       // by lease
   std::map<std::uint64_t, Lease> returned_;  // by lease; to be granted again, lowest first
 };

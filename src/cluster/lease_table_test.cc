@@ -56,6 +56,72 @@ TEST(LeaseTable, TheDeadCompleteNothing) {
   EXPECT_FALSE(table.complete(1, mine->id));
 }
 
+TEST(LeaseTable, AWarmStartIsOneMembersAlone) {
+  LeaseTable table({.samples_per_epoch = 100, .epochs = 1, .warm_samples = 15});
+  const auto first = granted(table.request(7, 10));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->count, 10);
+  EXPECT_TRUE(waits(table.request(8, 10)));
+  const auto second = granted(table.request(7, 10));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->count, 5);  // not a sample more
+  EXPECT_TRUE(table.complete(7, first->id));
+  EXPECT_TRUE(waits(table.request(8, 10)));
+  EXPECT_TRUE(waits(table.request(7, 10)));
+  EXPECT_TRUE(table.complete(7, second->id));
+  EXPECT_TRUE(granted(table.request(8, 10)));
+  EXPECT_TRUE(granted(table.request(7, 10)));
+}
+
+TEST(LeaseTable, AnotherMemberEndsTheWarmStartOfADeadOne) {
+  LeaseTable table({.samples_per_epoch = 100, .epochs = 1, .warm_samples = 10});
+  const auto lease = granted(table.request(7, 10));
+  ASSERT_TRUE(lease);
+  table.orphan(7);
+  EXPECT_TRUE(waits(table.request(8, 10)));  // it may have pushed all of it
+  table.release(7);
+  EXPECT_EQ(granted(table.request(8, 10)), lease);
+  EXPECT_TRUE(waits(table.request(9, 10)));
+  EXPECT_TRUE(table.complete(8, lease->id));
+  EXPECT_TRUE(granted(table.request(9, 10)));
+}
+
+TEST(LeaseTable, AWarmStartLongerThanTrainingEndsWithIt) {
+  LeaseTable table({.samples_per_epoch = 4, .epochs = 1, .warm_samples = 100});
+  const auto lease = granted(table.request(1, 10));
+  ASSERT_TRUE(lease);
+  EXPECT_TRUE(waits(table.request(2, 10)));
+  EXPECT_TRUE(table.complete(1, lease->id));
+  EXPECT_TRUE(finished(table.request(2, 10)));
+}
+
+TEST(LeaseTable, WhatIsGivenBackIsForOthersFromWhereItStands) {
+  LeaseTable table({.samples_per_epoch = 8, .epochs = 1});
+  const auto mine = granted(table.request(1, 8));
+  ASSERT_TRUE(mine);
+  EXPECT_FALSE(table.give_back(2, mine->id, 0));
+  EXPECT_TRUE(table.give_back(1, mine->id, 3));
+  EXPECT_FALSE(table.complete(1, mine->id));
+  const auto theirs = granted(table.request(2, 1));
+  ASSERT_TRUE(theirs);
+  EXPECT_EQ(theirs->id, mine->id);
+  EXPECT_EQ(theirs->next_push, 3U);
+  EXPECT_TRUE(table.complete(2, mine->id));
+  EXPECT_TRUE(table.finished());
+}
+
+TEST(LeaseTable, GoesOnWhereAnEarlierOneStood) {
+  LeaseTable table({.samples_per_epoch = 10,
+                    .first_epoch = 2,
+                    .epochs = 3,
+                    .first_id = 20,
+                    .first_position = 6,
+                    .returned = {{.id = 12, .epoch = 1, .first = 4, .count = 4, .next_push = 1}}});
+  EXPECT_EQ(granted(table.request(1, 9)), (Lease{.id = 12, .epoch = 1, .first = 4, .count = 4, .next_push = 1}));
+  EXPECT_EQ(granted(table.request(1, 9)), (Lease{.id = 20, .epoch = 2, .first = 6, .count = 4}));
+  EXPECT_TRUE(waits(table.request(1, 9)));
+}
+
 TEST(LeaseTable, ARedoBeginsAtTheLowestPushThatABlockLacks) {
   LeaseTable table({.samples_per_epoch = 8, .epochs = 1});
   const auto mine = granted(table.request(1, 4));

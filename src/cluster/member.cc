@@ -61,12 +61,30 @@ void Member::plan_leases(const LeaseTable::Options& plan) {
   message.set_first_epoch(plan.first_epoch);
   message.set_epochs(plan.epochs);
   message.set_first_lease(plan.first_id);
+  message.set_first_position(plan.first_position);
+  message.set_warm_samples(plan.warm_samples);
+  for (const Lease& lease : plan.returned) {
+    control::OpenLease& open = *message.add_returned();
+    open.set_lease(lease.id);
+    open.set_epoch(lease.epoch);
+    open.set_first(lease.first);
+    open.set_count(lease.count);
+    open.set_next_push(lease.next_push);
+  }
   session_->say(message);
 }
 
 void Member::complete_lease(std::uint64_t lease) {
   control::LeaseDone done;
   done.set_lease(lease);
+  session_->say(done);
+}
+
+void Member::give_back_lease(std::uint64_t lease, std::uint64_t next_push) {
+  control::LeaseDone done;
+  done.set_lease(lease);
+  done.set_returned(true);
+  done.set_next_push(next_push);
   session_->say(done);
 }
 

@@ -122,6 +122,8 @@ class Member {
   /// For workers. At most so many samples; after NoLease what comes late is the answer to the next request.
   [[nodiscard]] LeaseAnswer request_lease(std::int64_t samples, Clock::time_point deadline);
   void complete_lease(std::uint64_t lease);
+  /// For others to finish: pushes below `next_push` are done, and nothing of it is on its way.
+  void give_back_lease(std::uint64_t lease, std::uint64_t next_push);
 
   struct LeaseProgress {
     std::uint64_t lease = 0;

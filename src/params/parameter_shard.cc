@@ -163,7 +163,8 @@ UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const 
 bool ParameterShard::flush(const UpdateOptions& options) {
   const std::scoped_lock lock(mutex_);
   UpdateReport report;
-  return gathered_.count == 0 || (update_of_gathered(report, options) && report.finite);
+  return gathered_.count < static_cast<std::uint64_t>(std::max(1, options.gather)) ||
+         (update_of_gathered(report, options) && report.finite);
 }
 
 void ParameterShard::gather(Parts parts, float scale, double weight) {

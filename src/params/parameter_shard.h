@@ -70,7 +70,7 @@ class ParameterShard {
   /// the number of threads.
   [[nodiscard]] UpdateReport apply(PushId push, std::span<const std::span<const float>> parts, float scale,
                                    const UpdateOptions& options, Version seen);
-  /// Makes an update of what is gathered, if there is any, however little. Whether the values are finite.
+  /// Makes an update of what is gathered, if that are options.gather pushes or more. Whether the values are finite.
   [[nodiscard]] bool flush(const UpdateOptions& options);
   /// Copies the values of one version, never a mix of two.
   Version read(std::span<float> out) const;

@@ -118,15 +118,16 @@ TEST(ParameterShard, UpdatesWithTheMeanOfGatheredPushes) {
   EXPECT_EQ(local.shard.next_seq(1), 2U);
 }
 
-TEST(ParameterShard, FlushesWhatIsGatheredHoweverLittle) {
+TEST(ParameterShard, FlushesWhatIsGatheredWhenThatIsEnough) {
   const ParameterTable table = abc_table();
   Local local(table);
   const UpdateOptions options = {.rate = 1, .gather = 30};
-  EXPECT_TRUE(local.shard.flush(options));
-  EXPECT_EQ(local.shard.version(), Version{0});
+  EXPECT_TRUE(local.shard.flush({.rate = 1}));
   (void)local.push(constant(table, 1), options, 1, {1, 0});
   (void)local.push(constant(table, 2), options, 1, {1, 1});
-  EXPECT_TRUE(local.shard.flush(options));
+  EXPECT_TRUE(local.shard.flush({.rate = 1, .gather = 3}));
+  EXPECT_EQ(local.shard.version(), Version{0});
+  EXPECT_TRUE(local.shard.flush({.rate = 1}));
   EXPECT_EQ(local.shard.version(), Version{1});
   EXPECT_FLOAT_EQ(local.values[0], -1.5F);
 }

@@ -59,8 +59,8 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
     ParameterShard& shard = *blocks_[i].shard;
     const std::span<const float> part = gradient.first(static_cast<std::size_t>(blocks_[i].range.size()));
     gradient = gradient.subspan(part.size());
-    const UpdateReport report = shard.apply(head.push, std::span(&part, 1), head.scale,
-                                            options_.update(shard.version().value), Version{seen[i]});
+    const UpdateReport report =
+        shard.apply(head.push, std::span(&part, 1), head.scale, options_of(shard), Version{seen[i]});
     early = early || report.result == ApplyResult::stale;
     if (report.result == ApplyResult::applied) {
       reply.blocks += 1;
@@ -74,6 +74,28 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
                  : reply.blocks == 0 && !blocks_.empty() ? ReplyHead::Status::duplicate
                                                          : ReplyHead::Status::done;
   return reply;
+}
+
+UpdateOptions ParameterServer::options_of(const ParameterShard& shard) const {
+  UpdateOptions options = options_.update(shard.pushes());
+  options.rate *= rate_factor_;
+  return options;
+}
+
+bool ParameterServer::flush() {
+  bool finite = true;
+  for (const Block& block : blocks_) {
+    UpdateOptions options = options_of(*block.shard);
+    options.gather = 1;
+    finite = block.shard->flush(options) && finite;
+  }
+  return finite;
+}
+
+void ParameterServer::slow_down(float factor) {
+  float before = rate_factor_;
+  while (!rate_factor_.compare_exchange_weak(before, before * factor)) {
+  }
 }
 
 std::size_t ParameterServer::read(std::span<const std::uint64_t> have, std::span<std::uint64_t> versions,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -19,8 +20,8 @@ namespace distbelief {
 class ParameterServer {
  public:
   struct Options {
-    /// Rate, decay and clipping of the update that makes version `version` + 1 of a block. Thread-safe.
-    std::function<UpdateOptions(std::uint64_t version)> update;
+    /// What is done with a push after `pushes` others entered its block. Thread-safe.
+    std::function<UpdateOptions(std::uint64_t pushes)> update;
   };
   /// `table`, `map` and `rule` are borrowed. `owned` are numbers of blocks, ascending; `values` is the whole space, of
   /// which the owned blocks are copied.
@@ -42,6 +43,11 @@ class ParameterServer {
   std::size_t read(std::span<const std::uint64_t> have, std::span<std::uint64_t> versions,
                    std::span<float> values) const;
 
+  /// Makes updates of what blocks have gathered, however little. Whether all values are finite.
+  [[nodiscard]] bool flush();
+  /// Multiplies all rates from now on.
+  void slow_down(float factor);
+
   /// Takes nothing more from this incarnation. When it returns, no push of it is under way.
   void fence(std::uint64_t incarnation);
   /// Takes nothing more from anybody: who pushes is told that training is over. Reading goes on.
@@ -59,10 +65,12 @@ class ParameterServer {
   };
 
   ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
+  UpdateOptions options_of(const ParameterShard& shard) const;
 
   const Options options_;
   std::vector<Block> blocks_;
   std::size_t floats_ = 0;
+  std::atomic<float> rate_factor_ = 1;
 
   std::mutex pushes_mutex_;
   std::condition_variable pushed_;

@@ -29,6 +29,9 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
       return blocks * sizeof(std::uint64_t);
     case RequestHead::Kind::report:
       return kMostWords;
+    case RequestHead::Kind::flush:
+    case RequestHead::Kind::slow_down:
+      return 0;
   }
   return 0;
 }
@@ -39,8 +42,17 @@ std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats) {
 
 ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
                  std::span<std::byte> out) {
-  if (head.kind == RequestHead::Kind::report) {
-    return {};
+  switch (head.kind) {
+    case RequestHead::Kind::report:
+      return {};
+    case RequestHead::Kind::flush:
+      return {.status = server.flush() ? ReplyHead::Status::done : ReplyHead::Status::nonfinite};
+    case RequestHead::Kind::slow_down:
+      server.slow_down(head.scale);
+      return {};
+    case RequestHead::Kind::push:
+    case RequestHead::Kind::fetch:
+      break;
   }
   const std::size_t blocks = server.blocks();
   const std::size_t versions_bytes = blocks * sizeof(std::uint64_t);

@@ -17,7 +17,7 @@ namespace distbelief {
 class ServedJob {
  public:
   ServedJob(const ParameterTable& table, const UpdateRule& rule, std::span<const float> values, int servers,
-            int clients, float rate)
+            int clients, const UpdateOptions& options)
       : map_(table, servers), fabrics_(make_local_fabrics(servers + clients)) {
     std::vector<std::uint64_t> ids;
     std::vector<Rank> client_ranks;
@@ -33,7 +33,7 @@ class ServedJob {
       auto node = std::make_unique<ServerNode>();
       node->server = std::make_unique<ParameterServer>(
           table, map_, placement.blocks_of(i), rule, values,
-          ParameterServer::Options{.update = [rate](std::uint64_t) { return UpdateOptions{.rate = rate}; }});
+          ParameterServer::Options{.update = [options](std::uint64_t) { return options; }});
       node->port = std::make_unique<ServerPort>(
           *fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
           ServerPort::Options{.view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }});

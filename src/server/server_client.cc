@@ -297,6 +297,19 @@ ServerClient::PushReport ServerClient::report(const UnitReport& done, const std:
   return report;
 }
 
+ServerClient::PushReport ServerClient::order(RequestHead::Kind kind, float scale, Clock::time_point deadline) {
+  PushReport report = wait_pushed(deadline);
+  if (!report.outcome.ok()) {
+    return report;
+  }
+  for (const std::unique_ptr<Place>& place : places_) {
+    place->change->request = {.kind = kind, .incarnation = options_.incarnation, .scale = scale};
+  }
+  pushing_ = true;
+  submit(places_, &Place::change);
+  return wait_pushed(deadline);
+}
+
 void ServerClient::begin_fetch() {
   check(!fetching_, "one fetch is on its way at a time");
   for (const std::unique_ptr<Place>& place : places_) {

@@ -68,6 +68,9 @@ class ServerClient {
   /// the answer.
   PushReport report(const UnitReport& done, const std::string& words, Clock::time_point deadline);
 
+  /// Tells all servers, and waits for their answers. For the client that leads.
+  PushReport order(RequestHead::Kind kind, float scale, Clock::time_point deadline);
+
   /// Asks for all blocks that are newer than what was fetched last.
   void begin_fetch();
   bool fetching() const { return fetching_; }

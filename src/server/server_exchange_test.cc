@@ -42,7 +42,7 @@ class Served : public testing::Test {
 TEST_F(Served, APushIsTheUpdateOfOneShardBitForBit) {
   std::vector<float> expected = start_;
   ParameterShard whole(table_, table_.everything(), *rule_, expected);
-  ServedJob job(table_, *rule_, start_, 3, 1, 0.1F);
+  ServedJob job(table_, *rule_, start_, 3, 1, {.rate = 0.1F});
   ServerClient& client = job.client(0);
   std::vector<float> values(start_.size());
   client.begin_fetch();
@@ -65,8 +65,64 @@ TEST_F(Served, APushIsTheUpdateOfOneShardBitForBit) {
   }
 }
 
+TEST_F(Served, GatheredPushesMakeOneUpdateAndAFlushMakesTheRest) {
+  const std::unique_ptr<UpdateRule> plain = make_rule({.name = "sgd"});
+  ServedJob job(table_, *plain, start_, 2, 2, {.rate = 1, .gather = 2});
+  std::vector<float> values(start_.size());
+  const std::vector<float> ones(start_.size(), 1.0F);
+  const std::span<const float> part = ones;
+  const auto push = [&](int client, std::uint64_t lease) {
+    job.client(client).add({&part, 1});
+    (void)job.client(client).push(unit(lease, 0, false), deadline());
+    const ServerClient::PushReport report = job.client(client).wait_pushed(deadline());
+    EXPECT_TRUE(report.outcome.ok());
+    EXPECT_EQ(report.status, ReplyHead::Status::done);
+  };
+  const auto fetched = [&] {
+    job.client(0).begin_fetch();
+    EXPECT_TRUE(job.client(0).wait_fetched(deadline()).ok());
+    job.client(0).take(values);
+    return values[1];
+  };
+  for (int client = 0; client < 2; ++client) {
+    job.client(client).begin_fetch();
+    ASSERT_TRUE(job.client(client).wait_fetched(deadline()).ok());
+    job.client(client).take(values);
+  }
+  push(0, 1);
+  EXPECT_EQ(fetched(), start_[1]);
+  push(1, 2);
+  EXPECT_EQ(fetched(), start_[1] - 0.25F);
+  push(1, 3);
+  EXPECT_EQ(job.client(0).order(RequestHead::Kind::flush, 0, deadline()).status, ReplyHead::Status::done);
+  EXPECT_EQ(fetched(), start_[1] - 0.5F);
+}
+
+TEST_F(Served, AnOrderToSlowDownHoldsForAllServers) {
+  const std::unique_ptr<UpdateRule> plain = make_rule({.name = "sgd"});
+  ServedJob job(table_, *plain, start_, 3, 1, {.rate = 1});
+  ServerClient& client = job.client(0);
+  std::vector<float> values(start_.size());
+  EXPECT_TRUE(client.order(RequestHead::Kind::slow_down, 0.5F, deadline()).outcome.ok());
+  client.begin_fetch();
+  ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+  client.take(values);
+  const std::vector<float> ones(start_.size(), 1.0F);
+  const std::span<const float> part = ones;
+  client.add({&part, 1});
+  (void)client.push(unit(1, 0), deadline());
+  ASSERT_TRUE(client.wait_pushed(deadline()).outcome.ok());
+  client.take(values);
+  for (const ParameterEntry& entry : table_.entries()) {
+    const auto at = static_cast<std::size_t>(entry.range.begin);
+    if (entry.spec.kind == ParameterKind::optimized) {
+      EXPECT_EQ(values[at], start_[at] - 0.125F) << entry.name;
+    }
+  }
+}
+
 TEST_F(Served, AFetchBringsWhatOthersPushed) {
-  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  ServedJob job(table_, *rule_, start_, 2, 2, {.rate = 0.1F});
   std::vector<float> mine(start_.size()), theirs(start_.size());
   const std::vector<float> gradient = ramp(table_.size(), 0.01F);
   const std::span<const float> part = gradient;
@@ -87,7 +143,7 @@ TEST_F(Served, AFetchBringsWhatOthersPushed) {
 }
 
 TEST_F(Served, AGradientOfOldValuesIsToldHowStaleItIs) {
-  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  ServedJob job(table_, *rule_, start_, 2, 2, {.rate = 0.1F});
   std::vector<float> values(start_.size());
   const std::vector<float> gradient = ramp(table_.size(), 0.01F);
   const std::span<const float> part = gradient;
@@ -109,7 +165,7 @@ TEST_F(Served, AGradientOfOldValuesIsToldHowStaleItIs) {
 }
 
 TEST_F(Served, APushThatComesTwiceEntersOnce) {
-  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  ServedJob job(table_, *rule_, start_, 2, 2, {.rate = 0.1F});
   const std::vector<float> gradient = ramp(table_.size(), 0.01F);
   const std::span<const float> part = gradient;
   std::vector<float> first(start_.size()), second(start_.size());
@@ -124,7 +180,7 @@ TEST_F(Served, APushThatComesTwiceEntersOnce) {
 }
 
 TEST_F(Served, AFencedClientChangesNothing) {
-  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  ServedJob job(table_, *rule_, start_, 2, 2, {.rate = 0.1F});
   const std::vector<float> gradient = ramp(table_.size(), 0.01F);
   const std::span<const float> part = gradient;
   for (std::uint64_t step = 0; step < 2; ++step) {
@@ -146,7 +202,7 @@ TEST_F(Served, ManyClientsAtOnceLoseNoPush) {
   constexpr int kClients = 4;
   constexpr std::uint64_t kPushes = 50;
   const std::unique_ptr<UpdateRule> sgd = make_rule({.name = "sgd"});
-  ServedJob job(table_, *sgd, start_, 2, kClients, 1.0F);
+  ServedJob job(table_, *sgd, start_, 2, kClients, {.rate = 1.0F});
   const std::vector<float> ones(start_.size(), 1.0F);
   {
     std::vector<std::jthread> threads;
@@ -175,7 +231,7 @@ TEST_F(Served, ManyClientsAtOnceLoseNoPush) {
 }
 
 TEST_F(Served, AClientThatDiesDisturbsNobody) {
-  ServedJob job(table_, *rule_, start_, 2, 2, 0.1F);
+  ServedJob job(table_, *rule_, start_, 2, 2, {.rate = 0.1F});
   const std::vector<float> gradient = ramp(table_.size(), 0.01F);
   const std::span<const float> part = gradient;
   job.client(0).add({&part, 1});

@@ -79,9 +79,8 @@ class ServerPort::Served {
   bool take_head(ServerPort& port) {
     const std::size_t blocks = port.server_.blocks();
     const std::size_t floats = port.server_.floats();
-    const bool known = channel_ == Channel::read
-                           ? request_.kind == RequestHead::Kind::fetch
-                           : request_.kind == RequestHead::Kind::push || request_.kind == RequestHead::Kind::report;
+    const bool known = request_.kind <= RequestHead::Kind::slow_down &&
+                       (channel_ == Channel::read) == (request_.kind == RequestHead::Kind::fetch);
     if (!known || request_.body_bytes != request_bytes(request_.kind, blocks, floats)) {
       const std::string complaint = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none",
                                                 client.value, static_cast<int>(request_.kind), request_.body_bytes);

@@ -17,6 +17,7 @@
 //   fetch    request: the version of each block that the client has
 //   values   reply to both: the version of each block, then the values of those that are newer than what the client has
 //   report   request: what the client cannot go on with, in words; mostly nothing
+// The rest are orders of the client that leads, and have no bodies.
 // Both ends run the same program on the same kind of machine (the handshake sees to it), so numbers travel as they are.
 
 namespace distbelief {
@@ -41,7 +42,13 @@ struct UnitReport {
 };
 
 struct RequestHead {
-  enum class Kind : std::uint32_t { push, fetch, report };
+  enum class Kind : std::uint32_t {
+    push,
+    fetch,
+    report,
+    flush,      ///< make updates of what is gathered
+    slow_down,  ///< multiply all rates from now on with `scale`
+  };
   Kind kind = Kind::push;
   std::uint32_t wants_values = 0;  ///< push: the reply brings the values after it
   std::uint64_t incarnation = 0;   ///< of the process that asks

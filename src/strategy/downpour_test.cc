@@ -79,7 +79,7 @@ class DownpourTest : public testing::Test {
 };
 
 TEST_F(DownpourTest, OneWorkerThatPushesAndFetchesEachTimeIsPlainSgdBitForBit) {
-  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
@@ -88,7 +88,7 @@ TEST_F(DownpourTest, OneWorkerThatPushesAndFetchesEachTimeIsPlainSgdBitForBit) {
 }
 
 TEST_F(DownpourTest, BetweenFetchesAWorkerStepsOnItsOwnCopy) {
-  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 100});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
@@ -99,7 +99,7 @@ TEST_F(DownpourTest, BetweenFetchesAWorkerStepsOnItsOwnCopy) {
 TEST_F(DownpourTest, EveryUnitIsReportedOnceItIsInEveryBlock) {
   for (const bool prefetch : {false, true}) {
     for (const int batches : {1, 2, 3}) {
-      ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+      ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
       Replica replica(graph_, table_, {});
       Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 2, .prefetch = prefetch});
       ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
@@ -121,7 +121,7 @@ TEST_F(DownpourTest, EveryUnitIsReportedOnceItIsInEveryBlock) {
 }
 
 TEST_F(DownpourTest, ALossThatIsNotFiniteIsNotPushed) {
-  ServedJob job(table_, *rule_, start(), 1, 1, kRate);
+  ServedJob job(table_, *rule_, start(), 1, 1, {.rate = kRate});
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
@@ -135,7 +135,7 @@ TEST_F(DownpourTest, ALossThatIsNotFiniteIsNotPushed) {
 }
 
 TEST_F(DownpourTest, StopsWhenTheServersSayThatTrainingIsOver) {
-  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
@@ -151,7 +151,7 @@ TEST_F(DownpourTest, StopsWhenTheServersSayThatTrainingIsOver) {
 }
 
 TEST_F(DownpourTest, AFencedWorkerEnds) {
-  ServedJob job(table_, *rule_, start(), 2, 1, kRate);
+  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);

@@ -44,4 +44,10 @@ void SharedLeases::complete(std::uint64_t owner, std::uint64_t lease) {
   changed_.notify_all();
 }
 
+void SharedLeases::give_back(std::uint64_t owner, std::uint64_t lease, std::uint64_t next_push) {
+  const std::scoped_lock lock(mutex_);
+  (void)table_->give_back(owner, lease, next_push);
+  changed_.notify_all();
+}
+
 }  // namespace distbelief

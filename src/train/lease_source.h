@@ -15,6 +15,8 @@ class LeaseSource {
   /// At most so many samples; NoLease when there is none by the deadline.
   virtual Member::LeaseAnswer request(std::int64_t samples, Clock::time_point deadline) = 0;
   virtual void complete(std::uint64_t lease) = 0;
+  /// See Member::give_back_lease().
+  virtual void give_back(std::uint64_t lease, std::uint64_t next_push) = 0;
 };
 
 /// From the job's coordinator.
@@ -25,6 +27,7 @@ class CoordinatorLeases : public LeaseSource {
     return member_.request_lease(samples, deadline);
   }
   void complete(std::uint64_t lease) override { member_.complete_lease(lease); }
+  void give_back(std::uint64_t lease, std::uint64_t next_push) override { member_.give_back_lease(lease, next_push); }
 
  private:
   Member& member_;
@@ -36,6 +39,7 @@ class SharedLeases {
   void plan(const LeaseTable::Options& options);
   Member::LeaseAnswer request(std::uint64_t owner, std::int64_t samples, Clock::time_point deadline);
   void complete(std::uint64_t owner, std::uint64_t lease);
+  void give_back(std::uint64_t owner, std::uint64_t lease, std::uint64_t next_push);
   /// What this worker has not completed goes to others, from its beginning: what is in the blocks enters no second
   /// time.
   void leave(std::uint64_t owner);
@@ -54,6 +58,7 @@ class ThreadLeases : public LeaseSource {
     return leases_.request(owner_, samples, deadline);
   }
   void complete(std::uint64_t lease) override { leases_.complete(owner_, lease); }
+  void give_back(std::uint64_t lease, std::uint64_t next_push) override { leases_.give_back(owner_, lease, next_push); }
 
  private:
   SharedLeases& leases_;
