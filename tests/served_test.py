@@ -15,6 +15,7 @@ from test_main import main
 ALGORITHMS = {
     "async": ["--algorithm", "async"],
     "downpour": ["--algorithm", "downpour", "--n-push", "2", "--n-fetch", "3"],
+    "softsync": ["--algorithm", "softsync", "--n", "2", "--warm-start", "20"],
     "downpour-prefetch": ["--algorithm", "downpour", "--n-push", "3", "--n-fetch", "1", "--prefetch", "on"],
 }
 
@@ -45,6 +46,31 @@ class Algorithms(job_test.JobTest):
                     self.train(*self.small(name), *recipe, "--algorithm", algorithm, "--workers", "1", "--servers", "3",
                                "--transport", transport)
                     self.assertEqual(self.model(name), self.model("alone"))
+
+    def test_a_gradient_is_clipped_as_a_whole(self):
+        for algorithm in ("async", "local"):
+            self.train(*self.small(algorithm), "--epochs", "1", "--algorithm", algorithm, "--workers", "1", "--servers", "2",
+                       "--clip-norm", "0.05", "--transport", "threads")
+        alone = self.summary("local")["test_loss"]
+        self.assertAlmostEqual(self.summary("async")["test_loss"], alone, delta=1e-4 * alone)
+
+    def test_a_warm_start_is_made_by_one_worker(self):
+        self.train(*self.small("warm"), *ALGORITHMS["async"], "--workers", "3", "--servers", "2", "--epochs", "2",
+                   "--warm-start", "80", "--transport", "socket")
+        self.expect_every_sample_once("warm", 3000)
+        # Whoever pushes alone computes from what it pushed before.
+        self.assertGreaterEqual(self.summary("warm")["staleness"]["histogram"]["0"], 80)
+
+    def test_a_loss_that_rises_lowers_the_rate(self):
+        recipe = ["--model", "logistic", "--data", "synthetic:classes=4,shape=1x12x12,samples=9000,noise=6,seed=3",
+                  "--batch", "30", "--epochs", "6", "--workers", "2", "--servers", "2", "--lr", "5", "--warmup-epochs", "4",
+                  "--threads", "1", "--transport", "socket", "--algorithm", "async"]
+        output = self.train(*recipe, "--out", self.path("guarded"))
+        self.assertRegex(output, r"update \d+: the loss has risen from .* all rates are halved from here on")
+        self.assertLess(self.summary("guarded")["rate_factor"], 1)
+        output = self.train(*recipe, "--divergence-guard", "off", "--out", self.path("free"))
+        self.assertNotIn("rates", output)
+        self.assertEqual(self.summary("free")["rate_factor"], 1)
 
     def test_an_early_stop_ends_all_workers_and_counts_nothing_that_was_refused(self):
         for transport in TRANSPORTS:
@@ -155,7 +181,7 @@ class BadInput(job_test.JobTest):
 
     def test_choices_of_another_algorithm_are_refused(self):
         self.expect_refusal("--n-push and --n-fetch are for --algorithm downpour", "--algorithm", "async", "--n-push", "2")
-        self.expect_refusal("--clip-norm is not for --algorithm async", "--algorithm", "async", "--clip-norm", "1")
+        self.expect_refusal("--n 5: with --workers 4", "--algorithm", "softsync", "--workers", "4", "--n", "5")
 
     def test_a_run_through_servers_has_no_checkpoint_to_go_on_from(self):
         self.train(*self.small("run"), *ALGORITHMS["async"], "--workers", "2", "--epochs", "1", "--transport", "threads")

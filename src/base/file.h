@@ -13,9 +13,9 @@ namespace distbelief {
 /// The whole file. Throws FileError that names the path and the system's reason.
 std::string read_file(const std::filesystem::path& path);
 
-/// Writes to a file that appears under its name only when it is whole: written beside as ".NAME.partial", fsync, rename,
-/// fsync of the folder. When anything fails (a full disk, no right) it throws FileError naming the path and the reason,
-/// removes the partial file and leaves what was there before. Not thread-safe for one path.
+/// Writes to a file that appears under its name only when it is whole: written beside as ".NAME.partial", fsync,
+/// rename, fsync of the folder. When anything fails (a full disk, no right) it throws FileError naming the path and the
+/// reason, removes the partial file and leaves what was there before. Not thread-safe for one path.
 class AtomicFile {
  public:
   /// `mode`: who may read and write it, as chmod takes it: 0600 for a secret. 0: as the user's umask has it.

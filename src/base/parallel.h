@@ -15,8 +15,8 @@ void set_thread_count(int threads);
 void parallel_for(std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 
-/// Calls lane(i) for each i in [0, lanes), each on a thread of its own at the same time, with thread_count() == 1 inside.
-/// A lane may call parallel_for() and kernels; they run on its one thread. `lane` must not throw.
+/// Calls lane(i) for each i in [0, lanes), each on a thread of its own at the same time, with thread_count() == 1
+/// inside. A lane may call parallel_for() and kernels; they run on its one thread. `lane` must not throw.
 void parallel_lanes(int lanes, const std::function<void(int lane)>& lane);
 
 }  // namespace distbelief

@@ -173,7 +173,7 @@ bool ServerClient::advance() {
   return moved;
 }
 
-void ServerClient::add(std::span<const std::span<const float>> parts) {
+void ServerClient::add(std::span<const std::span<const float>> parts, float factor) {
   check(!parts.empty(), "a gradient has parts");
   for (const std::unique_ptr<Place>& place : places_) {
     if (added_ == 0) {
@@ -182,13 +182,23 @@ void ServerClient::add(std::span<const std::span<const float>> parts) {
     float* out = place->numbers(place->gathered);
     for (const Place::Part& block : place->parts) {
       const std::int64_t size = block.range.size();
+      const bool scaled = factor != 1 && !block.averaged;
       std::size_t next = 0;
       if (added_ == 0) {
-        std::copy_n(parts[0].data() + block.range.begin, size, out);
-        next = 1;
+        if (scaled) {
+          std::fill_n(out, size, 0.0F);
+        } else {
+          std::copy_n(parts[0].data() + block.range.begin, size, out);
+          next = 1;
+        }
       }
       for (; next < parts.size(); ++next) {
-        distbelief::add(out, parts[next].data() + block.range.begin, out, size);
+        const float* part = parts[next].data() + block.range.begin;
+        if (scaled) {
+          axpy(factor, part, out, size);
+        } else {
+          distbelief::add(out, part, out, size);
+        }
       }
       out += size;
     }

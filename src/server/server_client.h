@@ -42,8 +42,8 @@ class ServerClient {
   bool advance();
 
   /// Adds the sums of one batch, in parts that each cover the space, to the next push. What was fetched last is what
-  /// they were computed from.
-  void add(std::span<const std::span<const float>> parts);
+  /// they were computed from. Gradients are multiplied with `factor`, statistics that are averaged are not.
+  void add(std::span<const std::span<const float>> parts, float factor = 1);
 
   struct Unit {
     PushId id = {};

@@ -5,29 +5,22 @@
 #include <functional>
 #include <utility>
 
+#include "params/gradient_norm.h"
 #include "strategy/step_exchange.h"
 
 namespace distbelief {
 
 Downpour::Downpour(Replica& replica, const UpdateRule& rule, ServerClient& client, const Options& options)
-    : replica_(replica), client_(client), options_(options) {
+    : replica_(replica), client_(client), options_(options), since_fetch_(options.fetch_every) {
   if (options_.fetch_every > 1) {
     own_.emplace(replica.table(), replica.table().everything(), rule, replica.values());
   }
 }
 
-StepReport Downpour::join() {
-  client_.begin_fetch();
-  if (const Outcome outcome = client_.wait_fetched(deadline()); !outcome.ok()) {
-    return lost_report(outcome);
-  }
-  client_.take(replica_.values());
-  return {};
-}
-
 StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
   if (batch == nullptr) {
+    since_fetch_ = options_.fetch_every;  // others go on meanwhile
     StepReport report = settle(batches);
     if (report.outcome == StepReport::Outcome::stepped && !report.stop) {
       report.outcome = StepReport::Outcome::end_of_epoch;
@@ -49,7 +42,7 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
     report.culprit = replica_.find_nonfinite(*batch);
     return report;
   }
-  client_.add(replica_.gradients());
+  client_.add(replica_.gradients(), clipping(report.sums, request.update.clip_norm));
   ++batches_;
   sums_ += report.sums;
   if (own_) {
@@ -62,6 +55,14 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
     }
   }
   return report;
+}
+
+float Downpour::clipping(const LossSums& sums, float clip_norm) const {
+  if (clip_norm <= 0) {
+    return 1;
+  }
+  const double norm = gradient_norm(replica_.table(), replica_.gradients()) / static_cast<double>(sums.rows);
+  return norm > clip_norm ? static_cast<float>(clip_norm / norm) : 1.0F;
 }
 
 Downpour::Ending Downpour::refresh(BatchStream& batches) {

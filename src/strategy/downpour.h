@@ -29,7 +29,8 @@ class Downpour : public Strategy {
   };
   /// All but `options` are borrowed. `rule` is what the servers use, for the worker's own steps between fetches.
   Downpour(Replica& replica, const UpdateRule& rule, ServerClient& client, const Options& options);
-  [[nodiscard]] StepReport join() override;
+  /// Nothing: values are fetched when there is a batch to compute with them.
+  [[nodiscard]] StepReport join() override { return {}; }
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   /// All pushes are acknowledged and reported.
   [[nodiscard]] StepReport settle(BatchStream& batches) override;
@@ -58,6 +59,8 @@ class Downpour : public Strategy {
   /// Values for the next batch, if those that are here have served their time.
   Ending refresh(BatchStream& batches);
   Ending push(BatchStream& batches, const PushUnit& unit);
+  /// What the gradient of a batch is multiplied with, so that it is not longer than allowed.
+  float clipping(const LossSums& sums, float clip_norm) const;
   Ending wait_for_flight(BatchStream& batches);
   /// Also to the worker's own copy.
   void step_locally(const PushUnit& unit, const LossSums& sums, const UpdateOptions& update);
@@ -66,7 +69,7 @@ class Downpour : public Strategy {
   Replica& replica_;
   ServerClient& client_;
   const Options options_;
-  int since_fetch_ = 0;       ///< batches computed since values came
+  int since_fetch_;           ///< batches computed since values came
   bool values_come_ = false;  ///< with the push that is on its way
   int batches_ = 0;           ///< these two: of the unit that is being added up
   LossSums sums_;

@@ -252,9 +252,10 @@ std::vector<RunOption> make_options() {
       "same, with the update made by the first worker; averaging: each alone on its slice, parameters averaged; "
       "gossip: each on batches of its own, gradients sent to all others and applied as they come; async: each at "
       "its own pace, gradients pushed to parameter servers and parameters fetched from them; downpour: the same, "
-      "less often, with steps of the worker's own between; hogwild: one process, whose threads each take batches of "
+      "less often, with steps of the worker's own between; softsync: as async, with updates of the mean of several "
+      "gradients; hogwild: one process, whose threads each take batches of "
       "their own and update the parameters without locks",
-      {"local", "allreduce", "sync", "averaging", "gossip", "async", "downpour", "hogwild"});
+      {"local", "allreduce", "sync", "averaging", "gossip", "async", "downpour", "softsync", "hogwild"});
   table.number("workers", &RunConfig::workers, kWorkers, "N",
                "processes that train together; with --hosts as many as they have places");
   table.text(
@@ -262,7 +263,8 @@ std::vector<RunOption> make_options() {
       "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed, sockets "
       "with --hosts or TLS",
       {"auto", "mpi", "socket", "threads"});
-  table.number("servers", &RunConfig::servers, kWorkers, "N", "async, downpour: processes that hold the parameters");
+  table.number("servers", &RunConfig::servers, kWorkers, "N",
+               "async, downpour, softsync: processes that hold the parameters");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
                "downpour: gradients of so many batches are summed before they are pushed");
   table.number("n-fetch", &RunConfig::n_fetch, kWorkers, "BATCHES",
@@ -271,6 +273,16 @@ std::vector<RunOption> make_options() {
              "downpour: on: parameters are asked for one batch early, and come while it computes; auto: when they are "
              "not fetched for every batch",
              {"auto", "on", "off"});
+  table.number("n", &RunConfig::n, kWorkers, "N",
+               "softsync: an update is made of the gradients of one N-th of the workers");
+  table.text("staleness-lr", &RunConfig::staleness_lr, "WHEN",
+             "on: the rate of a gradient is divided by how many updates old it is; auto: with softsync",
+             {"auto", "on", "off"});
+  table.number("warm-start", &RunConfig::warm_start, kCountOrZero, "STEPS",
+               "with servers: steps of one worker before the others begin");
+  table.text("divergence-guard", &RunConfig::divergence_guard, "WHEN",
+             "with servers: on: all rates are halved when the loss has become worse than it was at first",
+             {"on", "off"});
   {
     RunOption& option =
         table.add("average-every", "STEPS|epoch|end",
@@ -402,7 +414,9 @@ std::string config_text(const RunConfig& config) {
 
 bool is_of_one_process(std::string_view algorithm) { return algorithm == "local" || algorithm == "hogwild"; }
 
-bool is_served(std::string_view algorithm) { return algorithm == "async" || algorithm == "downpour"; }
+bool is_served(std::string_view algorithm) {
+  return algorithm == "async" || algorithm == "downpour" || algorithm == "softsync";
+}
 
 std::int64_t processes_of(const RunConfig& config) {
   return config.workers + (is_served(config.algorithm) ? config.servers : 0);
@@ -451,12 +465,14 @@ void check_config(const RunConfig& config) {
     throw InputError(fmt::format("--gossip-quorum {}: with --workers {} there are only {} others", config.gossip_quorum,
                                  config.workers, config.workers - 1));
   }
-  if (config.algorithm == "async" && (config.n_push != 1 || config.n_fetch != 1)) {
-    throw InputError("--n-push and --n-fetch are for --algorithm downpour: async pushes and fetches for every batch");
-  }
-  if (is_served(config.algorithm) && config.clip_norm > 0) {
+  if ((config.algorithm == "async" || config.algorithm == "softsync") && (config.n_push != 1 || config.n_fetch != 1)) {
     throw InputError(
-        fmt::format("--clip-norm is not for --algorithm {}: no server sees the whole gradient", config.algorithm));
+        fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
+                    config.algorithm));
+  }
+  if (config.algorithm == "softsync" && config.n > config.workers) {
+    throw InputError(fmt::format("--n {}: with --workers {} an update can be of one gradient at least: --n {}",
+                                 config.n, config.workers, config.workers));
   }
   if (config.average_every < 0 && config.outer_optimizer != "none") {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");

@@ -63,6 +63,10 @@ struct RunConfig {
   std::int64_t n_push = 1;
   std::int64_t n_fetch = 1;
   std::string prefetch = "auto";
+  std::int64_t n = 1;  ///< of softsync
+  std::string staleness_lr = "auto";
+  std::int64_t warm_start = 0;
+  std::string divergence_guard = "on";
   std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
   bool hogwild_locks = false;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out

@@ -104,6 +104,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
       }
     }
     root["staleness"] = {{"mean", counts.mean()}, {"max", counts.most}, {"histogram", histogram}};
+    root["rate_factor"] = summary.rate_factor;
   }
   if (!summary.problem.empty()) {
     root["problem"] = summary.problem;
@@ -118,6 +119,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.workers = team.workers();
   summary.servers = team.served != nullptr ? team.served->servers : 0;
   summary.staleness = staleness;
+  summary.rate_factor = rate_factor;
   summary.restarts = team.restarts;
   summary.batch = global_batch;
   summary.batch_per_worker = batch_per_worker(config);
@@ -133,7 +135,8 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model_step = state.step;
 
   if (!team.leads()) {
-    if (team.served == nullptr && summary.status == "lost" && joined && team.takes_over && team.takes_over() && strategy->holds_state()) {
+    if (team.served == nullptr && summary.status == "lost" && joined && team.takes_over && team.takes_over() &&
+        strategy->holds_state()) {
       // This member knows as much as the leader did, so its work is not lost with it.
       if (!std::filesystem::exists(std::filesystem::path(config.out) / "run.yaml")) {
         observer.note(

@@ -47,6 +47,7 @@ struct RunSummary {
   double loader_wait_seconds = 0;
   SampleAudit samples;
   std::optional<StalenessCounts> staleness;  ///< of runs through parameter servers
+  double rate_factor = 1;                    ///< likewise: below 1 when the guard against divergence lowered rates
   std::string problem;  ///< diverged: at which step and in which layer; lost: which process and why
   std::filesystem::path folder;
   bool has_classes = true;

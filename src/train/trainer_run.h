@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -57,6 +58,7 @@ struct Trainer::Run {
   SampleLedger ledger;
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
   std::optional<StalenessCounts> staleness;  ///< likewise
+  double rate_factor = 1;                    ///< likewise: what the guard against divergence has made of all rates
   Buffer best_values;                        ///< likewise: of the best epoch on validation data
   TrainingState state;
   std::optional<RunFolder> folder;  ///< these three: the leader's
@@ -77,11 +79,16 @@ struct Trainer::Run {
   void doing(WorkerActivity::Kind kind) const { team.activity->begin(kind, state.step); }
   /// Steps from here to the next line of metrics or checkpoint; with chaos, which acts before each step, 1.
   std::int64_t updates_until_something_is_due() const;
+  /// Of the update after `update` others, as the schedule and the configuration have it.
+  UpdateOptions update_options(std::uint64_t update) const;
   RunSummary train(const std::function<bool()>& stop_requested);
   /// The same where parameters are with servers, and what a worker and the leader do then.
   RunSummary train_served(const std::function<bool()>& stop_requested);
   RunSummary work(ServedLinks& links, const Sampler& sampler, const std::function<bool()>& stop_requested);
-  RunSummary lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested);
+  /// `living`: workers, kept up to date while it leads.
+  RunSummary lead(ServedLinks& links, ServedBooks& books, std::atomic<int>& living,
+                  const std::function<bool()>& stop_requested);
+  struct Leading;
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
   bool went_on(const StepReport& report, RunSummary& summary) const;

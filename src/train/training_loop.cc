@@ -220,11 +220,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     const auto rate_of = [&, first = state.step](std::int64_t update) {
       return schedule->rate(static_cast<std::uint64_t>(first + update), total);
     };
-    const UpdateOptions update{.rate = rate_of(0),
-                               .weight_decay = static_cast<float>(config.weight_decay),
-                               .clip_norm = static_cast<float>(config.clip_norm),
-                               .clip_value = static_cast<float>(config.clip_value),
-                               .drop_nonfinite = config.clip_norm > 0};
+    const UpdateOptions update = update_options(static_cast<std::uint64_t>(state.step));
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
       team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);

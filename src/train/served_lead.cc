@@ -1,0 +1,177 @@
+// What the leader of a run through parameter servers does: it keeps the books, evaluates, watches, and ends the run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/clock.h"
+#include "train/divergence_guard.h"
+#include "train/evaluate.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::milliseconds kLeaderTurn{10};
+constexpr int kWindowsAnEpoch = 10;  // of the guard
+constexpr int kLeastUnitsOfAWindow = 20;
+constexpr float kSlower = 0.5F;
+
+}  // namespace
+
+struct Trainer::Run::Leading {
+  Run& run;
+  ServedLinks& links;
+  ServedBooks& books;
+  RunSummary& summary;
+  DivergenceGuard guard;
+  Outcome servers;      ///< whether all of them answer
+  bool enough = false;  ///< training should stop early
+  std::int64_t logged_step = 0;
+  std::uint64_t applied_samples = 0;
+
+  bool goes_on() const {
+    return run.state.epoch < static_cast<std::uint64_t>(run.config.epochs) && !enough && servers.ok() &&
+           summary.status == "finished";
+  }
+
+  void order(RequestHead::Kind kind, float scale) {
+    const ServerClient::PushReport report = links.client().order(kind, scale, Clock::now() + run.team.patience);
+    servers = report.outcome;
+    if (report.status == ReplyHead::Status::nonfinite) {
+      diverged("a parameter is not finite");
+    }
+  }
+
+  void diverged(const std::string& why) {
+    summary.status = "diverged";
+    summary.problem = why;
+  }
+
+  /// One version of each block, into the replica.
+  bool snapshot() {
+    links.client().begin_fetch();
+    servers = links.client().wait_fetched(Clock::now() + run.team.patience);
+    links.client().take(run.replica->values());
+    return servers.ok();
+  }
+
+  void take_in(const ServedBooks::News& news) {
+    TrainingState& state = run.state;
+    const std::uint64_t samples = run.data.train->size();
+    state.step = static_cast<std::int64_t>(news.units);
+    state.position = news.samples - state.epoch * samples;
+    state.logged_sums += news.sums;
+    applied_samples = news.samples;
+    if (state.step - logged_step >= run.config.log_every) {
+      run.log_steps(state.train_seconds - state.logged_at);
+      state.logged_at = state.train_seconds;
+      logged_step = state.step;
+    }
+    if (!news.trouble.empty()) {
+      diverged(news.trouble);
+    }
+    for (const ServedBooks::ClosedEpoch& closed : news.closed) {
+      state.epoch_sums = closed.sums;
+      if (closed.epoch + 1 == run.config.epochs) {
+        order(RequestHead::Kind::flush, 0);  // nothing comes that it could wait for
+      }
+      if (!servers.ok() || !snapshot()) {
+        return;
+      }
+      if (const Outcome outcome = run.end_epoch(state.train_seconds - state.epoch_began, enough);
+          !outcome.ok() || enough) {
+        return;
+      }
+      state.position = news.samples - state.epoch * samples;
+    }
+  }
+
+  void watch_divergence(const LossSums& sums) {
+    const std::optional<DivergenceGuard::Alarm> alarm = guard.watch(sums);
+    if (!alarm || run.config.divergence_guard == "off" || !servers.ok()) {
+      return;
+    }
+    order(RequestHead::Kind::slow_down, kSlower);
+    run.rate_factor *= kSlower;
+    run.observer.note(
+        fmt::format("update {}: the loss has risen from {:.4g} to {:.4g}: all rates are halved from here on",
+                    run.state.step, alarm->best, alarm->now));
+    run.log({{"rate_factor", run.rate_factor}});
+  }
+
+  void show_progress(const LossSums& fresh) {
+    const LossSums open = books.open_sums();
+    if (fresh.rows == 0 || open.rows == 0 || run.state.epoch >= static_cast<std::uint64_t>(run.config.epochs)) {
+      return;
+    }
+    const double elapsed = run.state.train_seconds - run.state.epoch_began;
+    run.observer.stepped(
+        {.epoch = static_cast<std::int64_t>(run.state.epoch) + 1,
+         .epochs = run.config.epochs,
+         .step = static_cast<std::int64_t>(run.state.position) / (run.config.batch * run.config.n_push),
+         .steps = static_cast<std::int64_t>(run.steps_per_epoch),
+         .loss = mean_loss(open),
+         .accuracy = run.data.train->spec().classes > 0 ? std::optional(accuracy(open)) : std::nullopt,
+         .samples_per_second = elapsed > 0 ? static_cast<double>(open.rows) / elapsed : 0});
+  }
+};
+
+RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomic<int>& living,
+                              const std::function<bool()>& stop_requested) {
+  const ServedTeam& served = *team.served;
+  RunSummary summary;
+  summary.status = "finished";
+  const std::int64_t unit = config.batch * config.n_push;
+  const auto samples = static_cast<std::int64_t>(data.train->size());
+  Leading leading = {.run = *this,
+                     .links = links,
+                     .books = books,
+                     .summary = summary,
+                     .guard = DivergenceGuard(std::max(samples / kWindowsAnEpoch, kLeastUnitsOfAWindow * unit)),
+                     .servers = {}};
+  served.plan_leases({.samples_per_epoch = samples,
+                      .first_epoch = static_cast<std::int64_t>(state.epoch),
+                      .epochs = config.epochs,
+                      .warm_samples = (config.warm_start * config.batch + unit - 1) / unit * unit});
+  const auto begin = Clock::now();
+  while (leading.goes_on()) {
+    const int left = served.workers_left();  // asked first: what they said before they left is in the books
+    living = std::max(1, left);
+    const ServedBooks::News news = books.take();
+    state.train_seconds = seconds_since(begin);
+    leading.take_in(news);
+    if (!leading.goes_on()) {
+      break;
+    }
+    if (left == 0 && news.closed.empty()) {
+      summary.status = stop_requested() ? "interrupted" : "lost";
+      const std::string seen = "all workers are gone";
+      summary.problem = stop_requested() ? "" : team.explain ? team.explain(seen) : seen;
+      break;
+    }
+    leading.watch_divergence(news.sums);
+    leading.show_progress(news.sums);
+    std::this_thread::sleep_for(kLeaderTurn);
+  }
+  if (!leading.servers.ok()) {
+    (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = leading.servers.reason}, summary);
+  } else if (leading.enough) {
+    summary.status = "stopped early";
+  }
+  links.server().end();
+  state.train_seconds = seconds_since(begin);
+  while (served.workers_left() > 0) {  // each hears with its next push that training is over
+    std::this_thread::sleep_for(kLeaderTurn);
+  }
+  books.close_all();
+  served_audit = books.total();
+  staleness = books.staleness();
+  summary.samples_per_second =
+      state.train_seconds > 0 ? static_cast<double>(leading.applied_samples) / state.train_seconds : 0;
+  doing(WorkerActivity::Kind::ending);
+  write_results(summary);
+  return summary;
+}
+
+}  // namespace distbelief

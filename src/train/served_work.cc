@@ -1,0 +1,83 @@
+// What a worker does in a run through parameter servers.
+#include <cmath>
+
+#include "base/clock.h"
+#include "strategy/downpour.h"
+#include "train/evaluate.h"
+#include "train/leased_batches.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::int64_t kLeasesAnEpoch = 8;  // of each worker, at least
+constexpr std::int64_t kMostUnitsOfALease = 32;
+
+}  // namespace
+
+RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const std::function<bool()>& stop_requested) {
+  const ServedTeam& served = *team.served;
+  RunSummary summary;
+  summary.status = "finished";
+  doing(WorkerActivity::Kind::meeting);
+  const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
+  Downpour downpour(*replica, *rule, links.client(),
+                    {.fetch_every = static_cast<int>(config.n_fetch), .prefetch = prefetch, .patience = team.patience});
+  const std::int64_t unit = config.batch * config.n_push;
+  const auto samples = static_cast<std::int64_t>(data.train->size());
+  LeasedBatches batches(*data.train, sampler, *served.leases,
+                        {.batch = config.batch,
+                         .batches_per_unit = config.n_push,
+                         .units_per_lease = std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch),
+                                                                     1, kMostUnitsOfALease),
+                         .inherited = [&](const UnitReport& done) {
+                           return links.client().report(done, "", Clock::now() + team.patience).outcome.ok();
+                         }});
+  StepReport report = downpour.join();
+  const auto begin = Clock::now();
+  LossSums sums;
+  while (report.outcome == StepReport::Outcome::stepped || report.outcome == StepReport::Outcome::end_of_epoch) {
+    if (report.stop || (report.outcome == StepReport::Outcome::end_of_epoch && batches.finished())) {
+      break;
+    }
+    if (report.outcome == StepReport::Outcome::end_of_epoch && stop_requested()) {
+      report = {.stop = true};
+      break;  // while it waited for samples
+    }
+    doing(WorkerActivity::Kind::stepping);
+    if (team.chaos != nullptr) {
+      team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);
+    }
+    const UnitSamples& last = batches.unit().samples;
+    const auto update =
+        static_cast<std::uint64_t>(last.epoch) * steps_per_epoch + static_cast<std::uint64_t>(last.first / unit);
+    report = downpour.step(batches, {.update = update_options(update), .stop = stop_requested()});
+    if (report.outcome == StepReport::Outcome::stepped && report.sums.rows > 0) {
+      state.step += 1;
+      sums += report.sums;
+      const double seconds = seconds_since(begin);
+      observer.stepped({.epoch = batches.epoch() + 1,
+                        .epochs = config.epochs,
+                        .step = state.step,
+                        .steps = state.step,
+                        .loss = mean_loss(sums),
+                        .accuracy = std::nullopt,
+                        .samples_per_second = seconds > 0 ? static_cast<double>(sums.rows) / seconds : 0});
+    }
+  }
+  state.epoch = static_cast<std::uint64_t>(batches.epoch());
+  if (report.outcome == StepReport::Outcome::stepped && report.stop) {
+    summary.status = "interrupted";
+    report = downpour.settle(batches);
+  }
+  if (!went_on(report, summary) && summary.status == "diverged") {
+    downpour.tell_trouble(batches, summary.problem);
+  }
+  doing(WorkerActivity::Kind::ending);
+  state.train_seconds = seconds_since(begin);
+  summary.loader_wait_seconds = batches.wait_seconds();
+  write_results(summary);
+  return summary;
+}
+
+}  // namespace distbelief
