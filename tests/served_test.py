@@ -3,6 +3,7 @@
 served_test.py PROGRAM    the distbelief executable
 """
 
+import json
 import os
 import signal
 import sys
@@ -173,6 +174,56 @@ class Failures(job_test.JobTest):
                 self.expect_nothing_left(transport)
 
 
+class Resumption(job_test.JobTest):
+    def test_one_worker_goes_on_bit_for_bit_after_an_interrupt(self):
+        recipe = ["--epochs", "3", "--momentum", "0.9", "--schedule", "cosine", "--algorithm", "async", "--workers", "1",
+                  "--servers", "2"]
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                whole, broken = f"whole-{transport}", f"broken-{transport}"
+                self.train(*self.small(whole, samples=9000), *recipe, "--transport", transport)
+                process = self.start(*self.small(broken, samples=9000), *recipe, "--transport", transport)
+                self.wait_for_steps(broken, process)
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=job_test.DEADLINE)
+                self.assertIn("go on with: distbelief train --resume", output)
+                self.train("--resume", self.path(broken))
+                self.assertEqual(self.model(broken), self.model(whole))
+                self.expect_every_sample_once(broken, 27000)
+
+    def test_each_algorithm_goes_on_after_everything_was_killed(self):
+        for algorithm, choices in ALGORITHMS.items():
+            with self.subTest(algorithm=algorithm):
+                process = self.start(*self.small(algorithm, samples=15000, noise=1), *choices, "--workers", "3", "--servers",
+                                     "2", "--epochs", "400", "--checkpoint-every", "50", "--keep-checkpoints", "2",
+                                     "--transport", "socket")
+                self.wait_until(lambda: len(self.checkpoints(algorithm)) > 1, "two checkpoints")
+                pids = list(processes_in(self.path(algorithm)))
+                for pid in [process.pid, *pids]:
+                    os.kill(pid, signal.SIGKILL)
+                process.communicate(timeout=job_test.DEADLINE)
+                self.wait_until(lambda: not processes_in(self.path(algorithm)), "all processes to end")
+                with open(os.path.join(self.path(algorithm), "checkpoints", self.checkpoints(algorithm)[-1],
+                                       "manifest.json")) as file:
+                    epochs = json.load(file)["epoch"] + 3  # beyond what anybody had begun
+                self.train("--resume", self.path(algorithm), "--epochs", str(epochs))
+                self.assertEqual(self.summary(algorithm)["status"], "finished")
+                self.expect_every_sample_once(algorithm, 15000 * epochs)
+                self.expect_nothing_left(algorithm)
+
+    def checkpoints(self, name):
+        folder = os.path.join(self.path(name), "checkpoints")
+        return sorted(entry for entry in os.listdir(folder) if entry.startswith("step-")) if os.path.isdir(folder) else []
+
+    def test_an_initial_model_reaches_every_server(self):
+        self.train(*self.small("first"), "--epochs", "1")
+        for name, choices in {"alone": ["--algorithm", "local"],
+                              "served": [*ALGORITHMS["async"], "--workers", "1", "--servers", "3"]}.items():
+            self.train(*self.small(name), *choices, "--init", self.path("first") + "/model.safetensors", "--epochs", "1",
+                       "--transport", "socket")
+        self.assertEqual(self.model("served"), self.model("alone"))
+
+
 class BadInput(job_test.JobTest):
     def expect_refusal(self, text, *arguments):
         output = self.train(*self.small("bad"), *arguments, code=2)
@@ -183,10 +234,17 @@ class BadInput(job_test.JobTest):
         self.expect_refusal("--n-push and --n-fetch are for --algorithm downpour", "--algorithm", "async", "--n-push", "2")
         self.expect_refusal("--n 5: with --workers 4", "--algorithm", "softsync", "--workers", "4", "--n", "5")
 
-    def test_a_run_through_servers_has_no_checkpoint_to_go_on_from(self):
-        self.train(*self.small("run"), *ALGORITHMS["async"], "--workers", "2", "--epochs", "1", "--transport", "threads")
-        output = self.train("--resume", self.path("run"), code=2)
-        self.assertIn("--algorithm async writes no checkpoints yet", output)
+    def test_a_run_goes_on_with_as_many_servers_and_units_of_the_same_size(self):
+        self.train(*self.small("run"), *ALGORITHMS["async"], "--workers", "2", "--servers", "2", "--epochs", "1",
+                   "--transport", "threads")
+        output = self.train("--resume", self.path("run"), "--epochs", "2", "--servers", "3", code=2)
+        self.assertIn("its checkpoints are of --servers 2, not 3", output)
+        output = self.train("--resume", self.path("run"), "--epochs", "2", "--batch", "15", code=2)
+        self.assertIn("its checkpoints are of --batch times --n-push 30, not 15", output)
+        output = self.train("--resume", self.path("run"), "--epochs", "2", "--algorithm", "allreduce", code=2)
+        self.assertIn("its checkpoints are of --algorithm async, not allreduce", output)
+        self.train("--resume", self.path("run"), "--epochs", "2")
+        self.expect_every_sample_once("run", 3000)
 
 
 if __name__ == "__main__":

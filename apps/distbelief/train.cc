@@ -53,7 +53,7 @@ class ShowRun : public RunObserver {
 
 /// What a user can do after a run that did not end by itself.
 std::string way_on(const RunSummary& summary) {
-  return summary.servers > 0 ? "" : fmt::format("; go on with: distbelief train --resume {}", summary.folder.string());
+  return fmt::format("; go on with: distbelief train --resume {}", summary.folder.string());
 }
 
 int show_summary(const RunSummary& summary) {

@@ -104,6 +104,11 @@ void SampleLedger::dropped(std::span<const std::uint64_t> ids) {
   });
 }
 
+bool SampleLedger::has_applied(std::uint64_t id) const {
+  const std::scoped_lock lock(mutex_);
+  return (marks_.at(id) & kApplied) != 0;
+}
+
 SampleAudit SampleLedger::close_epoch() {
   const std::scoped_lock lock(mutex_);
   epoch_.lost += static_cast<std::uint64_t>(std::count(marks_.begin(), marks_.end(), kLeased));

@@ -32,6 +32,8 @@ class SampleLedger {
   void applied(std::span<const std::uint64_t> ids);
   void dropped(std::span<const std::uint64_t> ids);
 
+  bool has_applied(std::uint64_t id) const;
+
   /// Ends the epoch: finds what was lost, starts the next one clean, and returns the closed epoch's audit.
   SampleAudit close_epoch();
 

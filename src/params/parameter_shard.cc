@@ -302,6 +302,16 @@ void ParameterShard::prune_leases(std::uint64_t low_water) {
 
 void ParameterShard::visit_state(StateVisitor& visitor) {
   const std::scoped_lock lock(mutex_);
+  visit_state_locked(visitor);
+}
+
+void ParameterShard::visit_values_and_state(StateVisitor& visitor) {
+  const std::scoped_lock lock(mutex_);
+  visitor.floats("values", values_);
+  visit_state_locked(visitor);
+}
+
+void ParameterShard::visit_state_locked(StateVisitor& visitor) {
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     visitor.floats(rule_.slot_name(static_cast<int>(slot)), slots_[slot].as<float>());
   }

@@ -89,6 +89,8 @@ class ParameterShard {
   /// "low_water" and "next_seq" (pairs of lease and seq), and what is gathered. The values are their owner's to save. A
   /// visitor that overwrites must fill in a whole, valid state.
   void visit_state(StateVisitor& visitor);
+  /// The same after the values, as "values", all of one version.
+  void visit_values_and_state(StateVisitor& visitor);
 
  private:
   /// Places relative to range_.begin that are treated alike; lies within one chunk.
@@ -120,6 +122,7 @@ class ParameterShard {
     float observed = 1;
   };
 
+  void visit_state_locked(StateVisitor& visitor);
   std::vector<double> square_sums(Parts parts) const;
   void gather(Parts parts, float scale, double weight);
   bool update_of_gathered(UpdateReport& report, UpdateOptions options);

@@ -43,10 +43,14 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
                                  std::span<const float> gradient) {
   {
     const std::scoped_lock lock(leases_mutex_);
-    leases_.insert(head.push.lease);
+    leases_.emplace(head.push.lease, head.lease);
     if (head.low_water > low_water_ && head.low_water <= head.push.lease) {  // the lease itself is not done
       low_water_ = head.low_water;
-      leases_.erase(leases_.begin(), leases_.lower_bound(low_water_));
+      const auto end = leases_.lower_bound(low_water_);
+      if (marked_) {
+        done_.insert(leases_.begin(), end);
+      }
+      leases_.erase(leases_.begin(), end);
       for (const Block& block : blocks_) {
         block.shard->prune_leases(low_water_);
       }
@@ -138,7 +142,7 @@ std::uint64_t ParameterServer::next_push(std::uint64_t lease) const {
 std::vector<PushId> ParameterServer::open_leases() const {
   std::vector<PushId> open;
   const std::scoped_lock lock(leases_mutex_);
-  for (const std::uint64_t lease : leases_) {
+  for (const auto& [lease, samples] : leases_) {
     open.push_back({lease, next_push(lease)});
   }
   return open;

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "params/parameter_shard.h"
@@ -13,6 +15,20 @@
 #include "server/wire.h"
 
 namespace distbelief {
+
+/// A lease as a server's saved state has it.
+struct SavedLease {
+  static constexpr std::uint64_t kDone = ~std::uint64_t{0};
+  std::uint64_t id = 0;
+  LeaseSamples samples = {};
+  std::uint64_t next_push = 0;  ///< the first that some block lacks; kDone: none can
+};
+struct SavedLeases {
+  std::uint64_t low_water = 0;  ///< all leases below are done, here
+  std::vector<SavedLease> leases = {};
+};
+/// Of what ParameterServer::save() gave. Throws FileError, naming `source`.
+SavedLeases saved_leases(std::string_view state, const std::string& source);
 
 /// The blocks that one server owns: values, optimizer state and which pushes have entered them. Knows no links: a
 /// ServerPort stands between it and the clients. Thread-safe: pushes and fetches of many clients run at once, and meet
@@ -48,6 +64,20 @@ class ParameterServer {
   /// Multiplies all rates from now on.
   void slow_down(float factor);
 
+  /// Before anybody pushes: all values, in the order of the blocks.
+  void set_values(std::span<const float> values);
+
+  /// The whole state as bytes: blocks, each of one moment, and leases. So that a set of such states, of servers that
+  /// went on meanwhile, can be continued from, leases that are done are named too from mark() on to the next save.
+  void mark();
+  std::string save();
+  /// Throws FileError, naming `source`. Nobody pushes meanwhile.
+  void restore(std::string_view state, const std::string& source);
+  /// The same in pieces, for who is told to: `out` is filled as far as the state goes.
+  ReplyHead save_piece(std::uint64_t offset, std::span<std::byte> out);
+  /// False: the state is damaged, or not of this server.
+  bool restore_piece(std::uint64_t offset, std::uint64_t total, std::span<const std::byte> piece);
+
   /// Takes nothing more from this incarnation. When it returns, no push of it is under way.
   void fence(std::uint64_t incarnation);
   /// Takes nothing more from anybody: who pushes is told that training is over. Reading goes on.
@@ -78,8 +108,14 @@ class ParameterServer {
   std::set<std::uint64_t> fenced_;        // guarded by pushes_mutex_
   bool over_ = false;                     // guarded by pushes_mutex_
   mutable std::mutex leases_mutex_;
-  std::set<std::uint64_t> leases_;  // guarded by leases_mutex_: those seen, from low_water_ on
-  std::uint64_t low_water_ = 0;     // guarded by leases_mutex_
+  std::map<std::uint64_t, LeaseSamples> leases_;  // guarded by leases_mutex_, as all below: seen, from low_water_ on
+  std::uint64_t low_water_ = 0;
+  bool marked_ = false;
+  std::map<std::uint64_t, LeaseSamples> done_;  // since the mark
+
+  std::mutex pieces_mutex_;
+  std::string saved_;     // guarded by pieces_mutex_: what is told in pieces
+  std::string restored_;  // guarded by pieces_mutex_: the pieces so far
 };
 
 }  // namespace distbelief

@@ -1,5 +1,6 @@
 #include "server/request.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
@@ -24,6 +25,7 @@ std::span<const T> numbers(std::span<const std::byte> bytes, std::size_t count) 
 std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_t floats) {
   switch (kind) {
     case RequestHead::Kind::push:
+    case RequestHead::Kind::set:
       return blocks * sizeof(std::uint64_t) + floats * sizeof(float);
     case RequestHead::Kind::fetch:
       return blocks * sizeof(std::uint64_t);
@@ -31,14 +33,28 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
       return kMostWords;
     case RequestHead::Kind::flush:
     case RequestHead::Kind::slow_down:
+    case RequestHead::Kind::mark:
+    case RequestHead::Kind::save:
       return 0;
+    case RequestHead::Kind::restore:
+      return most_request_bytes(blocks, floats);
   }
   return 0;
 }
 
-std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats) {
-  return blocks * sizeof(std::uint64_t) + floats * sizeof(float);
+bool is_request(const RequestHead& head, std::size_t blocks, std::size_t floats) {
+  if (head.kind > RequestHead::Kind::restore) {
+    return false;
+  }
+  const std::size_t bytes = request_bytes(head.kind, blocks, floats);
+  return head.kind == RequestHead::Kind::restore ? head.body_bytes <= bytes : head.body_bytes == bytes;
 }
+
+std::size_t most_request_bytes(std::size_t blocks, std::size_t floats) {
+  return std::max(blocks * sizeof(std::uint64_t) + floats * sizeof(float), kMostWords);
+}
+
+std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats) { return most_request_bytes(blocks, floats); }
 
 ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
                  std::span<std::byte> out) {
@@ -50,6 +66,17 @@ ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<con
     case RequestHead::Kind::slow_down:
       server.slow_down(head.scale);
       return {};
+    case RequestHead::Kind::set:
+      server.set_values(numbers<float>(in.subspan(server.blocks() * sizeof(std::uint64_t)), server.floats()));
+      return {};
+    case RequestHead::Kind::mark:
+      server.mark();
+      return {};
+    case RequestHead::Kind::save:
+      return server.save_piece(head.offset, out);
+    case RequestHead::Kind::restore:
+      return {.status = server.restore_piece(head.offset, head.total, in) ? ReplyHead::Status::done
+                                                                          : ReplyHead::Status::damaged};
     case RequestHead::Kind::push:
     case RequestHead::Kind::fetch:
       break;

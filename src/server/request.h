@@ -8,9 +8,12 @@
 
 namespace distbelief {
 
-/// How long the body of a request to this server must be.
+/// How long the body of a request to this server must be; of a piece of state, how long it may be.
 std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_t floats);
-/// The longest that a reply's body can be.
+/// Whether there is such a request to this server.
+bool is_request(const RequestHead& head, std::size_t blocks, std::size_t floats);
+/// The longest that a request's and a reply's body can be.
+std::size_t most_request_bytes(std::size_t blocks, std::size_t floats);
 std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats);
 
 /// Does what was asked for; the reply's body, of reply.body_bytes bytes, is in `out`, which has room for the longest.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/check.h"
 #include "server/pending_transfer.h"
@@ -20,7 +21,7 @@ class ServerClient::Asked {
       : server_(server),
         channel_(channel),
         body_(std::max(request_most, kMostWords)),
-        reply_body_(std::max<std::size_t>(reply_most, 1)) {}
+        reply_body_(std::max(reply_most, kMostWords)) {}
 
   RequestHead request;
   std::vector<std::uint64_t> versions;  ///< that the request named
@@ -232,6 +233,7 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
                      .samples = unit.samples,
                      .scale = unit.scale,
                      .low_water = unit.low_water,
+                     .lease = unit.lease,
                      .done = unit.done,
                      .body_bytes = request_bytes(RequestHead::Kind::push, place->parts.size(), place->floats)};
   }
@@ -300,10 +302,14 @@ ServerClient::PushReport ServerClient::report(const UnitReport& done, const std:
   std::ranges::copy(std::as_bytes(std::span(words)).first(std::min(words.size(), kMostWords)), body.begin());
   asked.request = {
       .kind = RequestHead::Kind::report, .incarnation = options_.incarnation, .done = done, .body_bytes = kMostWords};
-  submit(std::span(places_).first(1), &Place::change);
-  report.outcome = wait(asked, deadline);
-  report.status = asked.reply.status;
-  asked.end();
+  return ask(places_.front(), deadline);
+}
+
+ServerClient::PushReport ServerClient::ask(std::unique_ptr<Place>& place, Clock::time_point deadline) {
+  submit(std::span(&place, 1), &Place::change);
+  PushReport report = {.outcome = wait(*place->change, deadline)};
+  report.status = place->change->reply.status;
+  place->change->end();
   return report;
 }
 
@@ -318,6 +324,68 @@ ServerClient::PushReport ServerClient::order(RequestHead::Kind kind, float scale
   pushing_ = true;
   submit(places_, &Place::change);
   return wait_pushed(deadline);
+}
+
+ServerClient::PushReport ServerClient::set_values(std::span<const float> values, Clock::time_point deadline) {
+  PushReport report = wait_pushed(deadline);
+  for (auto place = places_.begin(); report.outcome.ok() && place != places_.end(); ++place) {
+    Asked& asked = *(*place)->change;
+    float* out = (*place)->numbers(asked.body());
+    for (const Place::Part& block : (*place)->parts) {
+      out = std::copy_n(values.data() + block.range.begin, block.range.size(), out);
+    }
+    asked.request = {.kind = RequestHead::Kind::set,
+                     .incarnation = options_.incarnation,
+                     .body_bytes = request_bytes(RequestHead::Kind::set, (*place)->parts.size(), (*place)->floats)};
+    report = ask(*place, deadline);
+  }
+  return report;
+}
+
+Outcome ServerClient::save(std::vector<std::string>& states, Clock::time_point deadline) {
+  PushReport report = wait_pushed(deadline);
+  states.clear();
+  for (std::unique_ptr<Place>& place : places_) {
+    Asked& asked = *place->change;
+    std::string& state = states.emplace_back();
+    do {
+      asked.request = {.kind = RequestHead::Kind::save, .incarnation = options_.incarnation, .offset = state.size()};
+      if (report.outcome.ok()) {
+        report = ask(place, deadline);
+      }
+      if (!report.outcome.ok()) {
+        return report.outcome;
+      }
+      state.append(reinterpret_cast<const char*>(asked.reply_body().data()), asked.reply.body_bytes);
+    } while (state.size() < asked.reply.total && asked.reply.body_bytes > 0);
+  }
+  return {};
+}
+
+ServerClient::PushReport ServerClient::restore(const std::vector<std::string>& states, Clock::time_point deadline) {
+  check(states.size() == places_.size(), "a state for every server");
+  PushReport report = wait_pushed(deadline);
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const std::string& state = states[i];
+    Asked& asked = *places_[i]->change;
+    const std::size_t most = most_request_bytes(places_[i]->parts.size(), places_[i]->floats);
+    std::size_t sent = 0;
+    do {
+      if (!report.outcome.ok() || report.status != ReplyHead::Status::done) {
+        return report;
+      }
+      const std::size_t bytes = std::min(most, state.size() - sent);
+      std::memcpy(asked.body().data(), state.data() + sent, bytes);
+      asked.request = {.kind = RequestHead::Kind::restore,
+                       .incarnation = options_.incarnation,
+                       .offset = sent,
+                       .total = state.size(),
+                       .body_bytes = bytes};
+      report = ask(places_[i], deadline);
+      sent += bytes;
+    } while (sent < state.size());
+  }
+  return report;
 }
 
 void ServerClient::begin_fetch() {

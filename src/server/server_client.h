@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "server/block_map.h"
@@ -50,6 +51,7 @@ class ServerClient {
     UnitSamples samples = {};
     float scale = 1;
     std::uint64_t low_water = 0;
+    LeaseSamples lease = {};
     bool wants_values = false;  ///< wait_pushed() brings the values that came of it
     UnitReport done = {};       ///< of a unit before
   };
@@ -68,8 +70,16 @@ class ServerClient {
   /// the answer.
   PushReport report(const UnitReport& done, const std::string& words, Clock::time_point deadline);
 
-  /// Tells all servers, and waits for their answers. For the client that leads.
+  // For the client that leads; each waits for the answers.
+
+  /// Tells all servers: flush, slow_down or mark.
   PushReport order(RequestHead::Kind kind, float scale, Clock::time_point deadline);
+  /// Training begins with these values, of the whole space.
+  PushReport set_values(std::span<const float> values, Clock::time_point deadline);
+  /// What ParameterServer::save() of each server gives; in the order of the servers.
+  Outcome save(std::vector<std::string>& states, Clock::time_point deadline);
+  /// Status damaged: a state is not one of its server.
+  PushReport restore(const std::vector<std::string>& states, Clock::time_point deadline);
 
   /// Asks for all blocks that are newer than what was fetched last.
   void begin_fetch();
@@ -87,6 +97,8 @@ class ServerClient {
   /// Sends what these places are to be asked on one of their channels.
   void submit(std::span<const std::unique_ptr<Place>> places, std::unique_ptr<Asked> Place::*channel);
   Outcome wait(Asked& asked, Clock::time_point deadline);
+  /// Asks one server, on the channel for changes, and waits.
+  PushReport ask(std::unique_ptr<Place>& place, Clock::time_point deadline);
 
   Fabric& fabric_;
   const Options options_;

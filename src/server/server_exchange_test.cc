@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include "params/update_rule.h"
@@ -119,6 +120,84 @@ TEST_F(Served, AnOrderToSlowDownHoldsForAllServers) {
       EXPECT_EQ(values[at], start_[at] - 0.125F) << entry.name;
     }
   }
+}
+
+TEST_F(Served, GoesOnFromItsSavedStateBitForBit) {
+  const std::vector<float> gradient = ramp(table_.size(), 0.01F);
+  const std::span<const float> part = gradient;
+  const auto fetch = [&](ServerClient& client, std::vector<float>& values) {
+    client.begin_fetch();
+    ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+    client.take(values);
+  };
+  const auto push = [&](ServerClient& client, std::uint64_t lease, std::uint64_t seq) {
+    client.add({&part, 1});
+    ServerClient::Unit pushed = unit(lease, seq, false);
+    pushed.lease = {.epoch = 3, .first = 100 * static_cast<std::int64_t>(lease), .count = 100};
+    (void)client.push(pushed, deadline());
+    const ServerClient::PushReport report = client.wait_pushed(deadline());
+    EXPECT_TRUE(report.outcome.ok());
+    return report.status;
+  };
+  std::vector<float> values(start_.size()), resumed(start_.size());
+  std::vector<std::string> states;
+  ServedJob job(table_, *rule_, start_, 2, 1, {.rate = 0.1F, .gather = 2});
+  fetch(job.client(0), values);
+  for (std::uint64_t seq = 0; seq < 3; ++seq) {
+    EXPECT_EQ(push(job.client(0), 7, seq), ReplyHead::Status::done);
+  }
+  ASSERT_TRUE(job.client(0).save(states, deadline()).ok());
+  ASSERT_EQ(states.size(), 2U);
+  const SavedLeases saved = saved_leases(states[0], "state");
+  ASSERT_EQ(saved.leases.size(), 1U);
+  EXPECT_EQ(saved.leases[0].id, 7U);
+  EXPECT_EQ(saved.leases[0].samples.first, 700);
+  EXPECT_EQ(saved.leases[0].next_push, 3U);
+
+  ServedJob later(table_, *rule_, std::vector<float>(start_.size()), 2, 1, {.rate = 0.1F, .gather = 2});
+  EXPECT_EQ(later.client(0).restore(states, deadline()).status, ReplyHead::Status::done);
+  fetch(later.client(0), resumed);
+  for (ServedJob* one : {&job, &later}) {
+    EXPECT_EQ(push(one->client(0), 7, 2), ReplyHead::Status::duplicate);
+    EXPECT_EQ(push(one->client(0), 7, 3), ReplyHead::Status::done);
+  }
+  fetch(job.client(0), values);
+  fetch(later.client(0), resumed);
+  EXPECT_EQ(values, resumed);
+
+  std::swap(states[0], states[1]);
+  EXPECT_EQ(later.client(0).restore(states, deadline()).status, ReplyHead::Status::damaged);
+}
+
+TEST_F(Served, NamesLeasesThatEndBetweenAMarkAndASave) {
+  ServedJob job(table_, *rule_, start_, 1, 1, {.rate = 0.1F});
+  const std::vector<float> gradient = ramp(table_.size(), 0.01F);
+  const std::span<const float> part = gradient;
+  const auto push = [&](std::uint64_t lease) {
+    ServerClient::Unit pushed = unit(lease, 0, false);
+    pushed.low_water = lease;  // all before are done
+    job.client(0).add({&part, 1});
+    (void)job.client(0).push(pushed, deadline());
+    EXPECT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+  };
+  const auto saved = [&] {
+    std::vector<std::string> states;
+    EXPECT_TRUE(job.client(0).save(states, deadline()).ok());
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> leases;
+    for (const SavedLease& lease : saved_leases(states.at(0), "state").leases) {
+      leases.emplace_back(lease.id, lease.next_push);
+    }
+    return leases;
+  };
+  using Leases = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  push(1);
+  push(2);
+  EXPECT_EQ(saved(), (Leases{{2, 1}}));
+  EXPECT_TRUE(job.client(0).order(RequestHead::Kind::mark, 0, deadline()).outcome.ok());
+  push(3);
+  EXPECT_EQ(saved(), (Leases{{2, SavedLease::kDone}, {3, 1}}));
+  push(4);
+  EXPECT_EQ(saved(), (Leases{{4, 1}}));
 }
 
 TEST_F(Served, AFetchBringsWhatOthersPushed) {

@@ -79,9 +79,8 @@ class ServerPort::Served {
   bool take_head(ServerPort& port) {
     const std::size_t blocks = port.server_.blocks();
     const std::size_t floats = port.server_.floats();
-    const bool known = request_.kind <= RequestHead::Kind::slow_down &&
-                       (channel_ == Channel::read) == (request_.kind == RequestHead::Kind::fetch);
-    if (!known || request_.body_bytes != request_bytes(request_.kind, blocks, floats)) {
+    const bool here = (channel_ == Channel::read) == (request_.kind == RequestHead::Kind::fetch);
+    if (!here || !is_request(request_, blocks, floats)) {
       const std::string complaint = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none",
                                                 client.value, static_cast<int>(request_.kind), request_.body_bytes);
       give_up(port.fabric_);
@@ -89,8 +88,8 @@ class ServerPort::Served {
       return true;
     }
     if (out_.bytes() == 0) {
-      in_ = Buffer(std::max(request_bytes(RequestHead::Kind::push, blocks, floats), kMostWords));
-      out_ = Buffer(std::max<std::size_t>(most_reply_bytes(blocks, floats), 1));
+      in_ = Buffer(most_request_bytes(blocks, floats));
+      out_ = Buffer(most_reply_bytes(blocks, floats));
     }
     if (request_.body_bytes == 0) {
       port.hand_over(*this);

@@ -17,7 +17,10 @@
 //   fetch    request: the version of each block that the client has
 //   values   reply to both: the version of each block, then the values of those that are newer than what the client has
 //   report   request: what the client cannot go on with, in words; mostly nothing
-// The rest are orders of the client that leads, and have no bodies.
+// The rest are orders of the client that leads:
+//   set      request: versions that nobody reads, then values
+//   save     reply: a piece of the server's state
+//   restore  request: a piece of it
 // Both ends run the same program on the same kind of machine (the handshake sees to it), so numbers travel as they are.
 
 namespace distbelief {
@@ -26,6 +29,13 @@ enum class Channel : std::uint32_t { change, read };
 
 /// Samples of one push unit: a contiguous piece of the order of an epoch.
 struct UnitSamples {
+  std::int64_t epoch = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+/// Samples of a whole lease, likewise.
+struct LeaseSamples {
   std::int64_t epoch = 0;
   std::int64_t first = 0;
   std::int64_t count = 0;
@@ -48,6 +58,10 @@ struct RequestHead {
     report,
     flush,      ///< make updates of what is gathered
     slow_down,  ///< multiply all rates from now on with `scale`
+    set,        ///< begin with these values
+    mark,       ///< remember all leases from now to the next save
+    save,       ///< at offset 0: keep what the state is now; tell it from `offset` on, as much as a reply holds
+    restore,    ///< what is at `offset` of `total` bytes; when all is there it becomes the state
   };
   Kind kind = Kind::push;
   std::uint32_t wants_values = 0;  ///< push: the reply brings the values after it
@@ -57,7 +71,10 @@ struct RequestHead {
   float scale = 0;  ///< push: what the sums are multiplied with: one by the number of samples
   std::uint32_t reserved = 0;
   std::uint64_t low_water = 0;  ///< all leases below are done
+  LeaseSamples lease = {};      ///< push: that the unit is of
   UnitReport done = {};         ///< push and report: of a unit before
+  std::uint64_t offset = 0;
+  std::uint64_t total = 0;
   std::uint64_t body_bytes = 0;
 };
 
@@ -69,12 +86,14 @@ struct ReplyHead {
     nonfinite,  ///< done, and some of the values are NaN or infinite now
     fenced,     ///< this incarnation was given up: nothing more is taken from it
     over,       ///< training has ended, and nothing was done
+    damaged,    ///< what was to be restored is not the state of this server
   };
   Status status = Status::done;
   std::uint32_t reserved = 0;
   std::uint64_t staleness_sum = 0;  ///< over the blocks that this push changed
   std::uint64_t staleness_most = 0;
   std::uint64_t blocks = 0;  ///< that this push changed
+  std::uint64_t total = 0;   ///< save: bytes of the whole
   std::uint64_t body_bytes = 0;
 };
 

@@ -99,6 +99,7 @@ Downpour::Ending Downpour::push(BatchStream& batches, const PushUnit& unit) {
                                .samples = unit.samples,
                                .scale = static_cast<float>(batches_) / static_cast<float>(sums_.rows),
                                .low_water = unit.low_water,
+                               .lease = unit.lease,
                                .wants_values = !options_.prefetch && since_fetch_ >= options_.fetch_every,
                                .done = {}};
   flight_ = Flight{.unit = unit, .sums = sums_, .reports = {}};
@@ -140,6 +141,7 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
     case ReplyHead::Status::nonfinite:
       return StepReport{.outcome = StepReport::Outcome::diverged, .sums = flight.sums, .culprit = "a parameter"};
     case ReplyHead::Status::over:
+    case ReplyHead::Status::damaged:
       return StepReport{.stop = true};
   }
   if (flight.reports) {

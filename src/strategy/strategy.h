@@ -18,6 +18,7 @@ struct PushUnit {
   UnitSamples samples = {};     ///< of the whole unit
   bool ends = true;             ///< the batch is the unit's last
   std::uint64_t low_water = 0;  ///< all leases below are done
+  LeaseSamples lease = {};      ///< that it is of
 };
 
 /// Where a strategy gets its samples, and whom it tells what became of them: the sample audit stands behind it.

@@ -64,7 +64,8 @@ const Batch* LeasedBatches::next() {
   unit_ = {.id = {lease_->id, static_cast<std::uint64_t>(seq)},
            .samples = {.epoch = lease_->epoch, .first = lease_->first + unit_begin, .count = unit_end - unit_begin},
            .ends = position_ == unit_end,
-           .low_water = lease_->low_water};
+           .low_water = lease_->low_water,
+           .lease = {.epoch = lease_->epoch, .first = lease_->first, .count = lease_->count}};
   if (position_ == lease_->count) {
     lease_.reset();
   }

@@ -57,7 +57,7 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
 }
 
 void Trainer::Run::write_checkpoint(std::optional<double> score) {
-  if (!folder || team.served != nullptr) {
+  if (!folder) {
     return;
   }
   doing(WorkerActivity::Kind::writing_checkpoint);
@@ -65,11 +65,17 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
     observer.note("the parameters are not finite: no checkpoint is written, the one before stays");
     return;
   }
-  StateSaver saver(table);
-  strategy->visit_state(saver);
-  const SampleAudit audit = ledger.total();
-
   CheckpointState saved;
+  StateSaver saver(table);
+  if (team.served != nullptr) {
+    if (!served_state(saved)) {
+      return;  // a server is lost, which ends the run
+    }
+  } else {
+    strategy->visit_state(saver);
+    saved.blobs[kLedgerBlob] = ledger.save();
+  }
+  const SampleAudit audit = served_audit ? *served_audit : ledger.total();
   saved.manifest.step = state.step;
   saved.manifest.epoch = static_cast<std::int64_t>(state.epoch);
   saved.manifest.position = static_cast<std::int64_t>(state.position);
@@ -84,7 +90,6 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
   saved.manifest.extra = state_text(state, saver.all_numbers());
   saved.values = named_arrays(table, replica->values());
   saved.state = saver.arrays();
-  saved.blobs[kLedgerBlob] = ledger.save();
   distbelief::write_checkpoint(folder->checkpoints(), saved);
   prune_checkpoints(folder->checkpoints(), static_cast<std::size_t>(config.keep_checkpoints), 1);
   checkpointed_step = state.step;
@@ -118,6 +123,22 @@ std::string Trainer::Run::join_team() {
   return strategy->join().culprit;
 }
 
+void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
+  const std::string where = checkpoint.path().string();
+  std::size_t count = 0;
+  while (checkpoint.has_blob(server_blob(count))) {
+    ++count;
+  }
+  if (static_cast<int>(count) != team.served->servers) {
+    throw InputError(fmt::format("{}: written by {} servers, not {}: expected --servers {}", where, count,
+                                 team.served->servers, count));
+  }
+  restored = ServedState{.source = where, .books = checkpoint.blob(kBooksBlob), .servers = {}};
+  for (std::size_t server = 0; server < count; ++server) {
+    restored->servers.push_back(checkpoint.blob(server_blob(server)));
+  }
+}
+
 bool Trainer::Run::restore() {
   remove_partial_checkpoints(folder->checkpoints());
   LatestCheckpoint latest = latest_checkpoint(folder->checkpoints());
@@ -136,9 +157,13 @@ bool Trainer::Run::restore() {
   read_named_arrays(table, checkpoint.values(), "", replica->values());
   std::map<std::string, std::vector<std::uint64_t>> numbers;
   parse_state(manifest.extra, where, state, numbers);
-  StateLoader loader(table, checkpoint.state(), numbers);
-  strategy->visit_state(loader);
-  ledger.restore(checkpoint.blob(kLedgerBlob), where);
+  if (team.served != nullptr) {
+    restore_served(checkpoint);
+  } else {
+    StateLoader loader(table, checkpoint.state(), numbers);
+    strategy->visit_state(loader);
+    ledger.restore(checkpoint.blob(kLedgerBlob), where);
+  }
   state.step = manifest.step;
   state.epoch = static_cast<std::uint64_t>(manifest.epoch);
   state.position = static_cast<std::uint64_t>(manifest.position);

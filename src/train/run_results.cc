@@ -156,10 +156,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   if (summary.status == "finished" || summary.status == "stopped early") {
     Buffer best;
     std::span<const float> values = replica->values();
-    if (best_values.bytes() > 0) {
-      values = best_values.as<float>();
-      summary.model_step = state.best_step;
-    } else if (state.best_step >= 0 && state.best_step != state.step) {
+    if (state.best_step >= 0 && state.best_step != state.step) {
       // Validation was asked for: the model that people take away is the one that did best on it.
       const Checkpoint kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", state.best_step));
       best = float_buffer(table.size());

@@ -23,13 +23,22 @@ ServedBooks::Epoch& ServedBooks::epoch_locked(std::int64_t number) {
   return *epoch;
 }
 
+std::span<const std::uint64_t> ServedBooks::ids_of_locked(const UnitSamples& samples) {
+  ids_.resize(static_cast<std::size_t>(samples.count));
+  sampler_.fill(static_cast<std::uint64_t>(samples.epoch), static_cast<std::uint64_t>(samples.first), ids_);
+  return ids_;
+}
+
+void ServedBooks::apply_locked(const UnitSamples& samples) {
+  const std::span<const std::uint64_t> ids = ids_of_locked(samples);
+  SampleLedger& ledger = epoch_locked(samples.epoch).ledger;
+  ledger.leased(ids);
+  ledger.applied(ids);
+  news_.samples += ids.size();
+}
+
 void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std::string_view words) {
   const std::scoped_lock lock(mutex_);
-  const auto ids_of = [&](const UnitSamples& samples) -> std::span<const std::uint64_t> {
-    ids_.resize(static_cast<std::size_t>(samples.count));
-    sampler_.fill(static_cast<std::uint64_t>(samples.epoch), static_cast<std::uint64_t>(samples.first), ids_);
-    return ids_;
-  };
   if (!exist(request.samples) || !exist(request.done.samples)) {
     if (news_.trouble.empty()) {
       news_.trouble = "a worker told of samples that there are not";
@@ -38,7 +47,7 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
   }
   if (request.kind == RequestHead::Kind::push && reply.status <= ReplyHead::Status::nonfinite &&
       request.samples.epoch >= next_epoch_) {
-    epoch_locked(request.samples.epoch).ledger.leased(ids_of(request.samples));
+    epoch_locked(request.samples.epoch).ledger.leased(ids_of_locked(request.samples));
   }
   if (!words.empty() && news_.trouble.empty()) {
     news_.trouble = words;
@@ -47,7 +56,9 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
   if (done.samples.count == 0 || done.samples.epoch < next_epoch_) {
     return;
   }
-  std::uint64_t& next = next_unit_[done.id.lease];
+  Reported& reported = reported_[done.id.lease];
+  reported.epoch = done.samples.epoch;
+  std::uint64_t& next = reported.next_unit;
   if (done.id.seq < next) {
     return;  // told before
   }
@@ -59,16 +70,12 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
   }
   const auto before = static_cast<std::int64_t>(missing) * plan_.unit_samples;
   next = done.id.seq + 1;
-  Epoch& epoch = epoch_locked(done.samples.epoch);
-  const std::span<const std::uint64_t> ids =
-      ids_of({.epoch = done.samples.epoch, .first = done.samples.first - before, .count = done.samples.count + before});
-  epoch.ledger.leased(ids);
-  epoch.ledger.applied(ids);
-  news_.samples += ids.size();
+  apply_locked(
+      {.epoch = done.samples.epoch, .first = done.samples.first - before, .count = done.samples.count + before});
   news_.units += 1;
   if (!std::isnan(done.loss) && done.staleness >= 0) {
     const LossSums sums = {.loss = done.loss, .correct = done.correct, .rows = done.samples.count};
-    epoch.sums += sums;
+    epoch_locked(done.samples.epoch).sums += sums;
     news_.sums += sums;
     const double most = StalenessCounts::kMost;
     ++staleness_.units[static_cast<std::size_t>(std::lround(std::min(done.staleness, most)))];
@@ -87,6 +94,8 @@ void ServedBooks::close_finished_locked() {
     }
     closed_ += first->second->ledger.close_epoch();
     news_.closed.push_back({first->first, first->second->sums});
+    unevaluated_.push_back(news_.closed.back());
+    std::erase_if(reported_, [&](const auto& lease) { return lease.second.epoch <= next_epoch_; });
     ++next_epoch_;
     open_.erase(first);
   }
@@ -98,6 +107,11 @@ ServedBooks::News ServedBooks::take() {
   news_.sums = {};
   news_.closed.clear();
   return taken;
+}
+
+void ServedBooks::evaluated() {
+  const std::scoped_lock lock(mutex_);
+  unevaluated_.erase(unevaluated_.begin());
 }
 
 SampleAudit ServedBooks::total() const {

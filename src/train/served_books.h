@@ -8,9 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/lease_table.h"
 #include "data/sampler.h"
 #include "graph/loss.h"
 #include "metrics/counters.h"
+#include "server/parameter_server.h"
 #include "server/wire.h"
 
 namespace distbelief {
@@ -50,10 +52,20 @@ class ServedBooks {
     LossSums sums;                         ///< of the samples that were applied since the last call
     std::uint64_t units = 0;               ///< that were applied in all
     std::uint64_t samples = 0;             ///< applied in all
-    std::vector<ClosedEpoch> closed = {};  ///< in order
+    std::vector<ClosedEpoch> closed = {};  ///< since the last call, in order
     std::string trouble = {};              ///< why a worker could not go on; the first
   };
   News take();
+  /// The first of the closed epochs has been evaluated, and is not told again.
+  void evaluated();
+
+  /// All of it as bytes, to go on from.
+  std::string save();
+  /// Throws FileError, naming `file`, when they are damaged or of a run with other units.
+  void restore(std::string_view saved, const std::string& file);
+  /// After restore(): takes in what the servers' states have that was not reported yet, and says what is still to be
+  /// leased. Their states are of later moments than the books: see ParameterServer::mark().
+  LeaseTable::Options go_on(const std::vector<SavedLeases>& servers);
 
   SampleAudit total() const;
   /// What is open is closed: what was handed out and not applied is lost.
@@ -68,7 +80,17 @@ class ServedBooks {
     SampleLedger ledger;
     LossSums sums;
   };
+  /// What was reported of a lease.
+  struct Reported {
+    std::int64_t epoch = 0;
+    std::uint64_t next_unit = 0;
+  };
   Epoch& epoch_locked(std::int64_t number);
+  std::span<const std::uint64_t> ids_of_locked(const UnitSamples& samples);
+  void apply_locked(const UnitSamples& samples);
+  void visit(StateVisitor& visitor);
+  /// Samples that nobody has and that are not applied, as leases of their own, and where the rest begins.
+  void lease_gaps_locked(LeaseTable::Options& plan);
   void close_finished_locked();
   bool exist(const UnitSamples& samples) const;
 
@@ -77,7 +99,8 @@ class ServedBooks {
   mutable std::mutex mutex_;
   std::int64_t next_epoch_;  // guarded by mutex_, as all below: the lowest open one
   std::map<std::int64_t, std::unique_ptr<Epoch>> open_;
-  std::map<std::uint64_t, std::uint64_t> next_unit_;  // by lease: what was reported of it
+  std::map<std::uint64_t, Reported> reported_;  // by lease
+  std::vector<ClosedEpoch> unevaluated_;
   SampleAudit closed_;
   News news_;
   StalenessCounts staleness_;

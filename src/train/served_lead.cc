@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "train/divergence_guard.h"
 #include "train/evaluate.h"
 #include "train/trainer_run.h"
@@ -43,6 +45,58 @@ struct Trainer::Run::Leading {
     }
   }
 
+  /// Servers begin where the run stood, or with what only the leader has read. What is to be leased comes of that.
+  LeaseTable::Options begin() {
+    const Clock::time_point deadline = Clock::now() + run.team.patience;
+    const std::int64_t unit = run.config.batch * run.config.n_push;
+    const std::int64_t warm = (run.config.warm_start * run.config.batch + unit - 1) / unit * unit;
+    if (!run.restored) {
+      if (run.initialised) {
+        servers = links.client().set_values(run.replica->values(), deadline).outcome;
+      }
+      return {.samples_per_epoch = static_cast<std::int64_t>(run.data.train->size()),
+              .epochs = run.config.epochs,
+              .warm_samples = warm};
+    }
+    const ServedState restored = *std::exchange(run.restored, {});
+    books.restore(restored.books, restored.source);
+    std::vector<SavedLeases> leases;
+    for (const std::string& state : restored.servers) {
+      leases.push_back(saved_leases(state, restored.source));
+    }
+    const ServerClient::PushReport report = links.client().restore(restored.servers, deadline);
+    servers = report.outcome;
+    if (report.status == ReplyHead::Status::damaged) {
+      throw FileError(fmt::format("{}: expected the state of these servers: the optimizer is another, or it is damaged",
+                                  restored.source));
+    }
+    LeaseTable::Options plan = books.go_on(leases);
+    plan.warm_samples = std::max<std::int64_t>(0, warm - static_cast<std::int64_t>(books.total().applied));
+    return plan;
+  }
+
+  /// For write_checkpoint(): servers go on meanwhile, each block's state is of one moment, and the books of an earlier
+  /// one.
+  bool add_state(CheckpointState& saved) {
+    order(RequestHead::Kind::mark, 0);
+    saved.blobs[kBooksBlob] = books.save();
+    run.served_audit = books.total();
+    std::vector<std::string> states;
+    if (servers.ok()) {
+      servers = links.client().save(states, Clock::now() + run.team.patience);
+    }
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      saved.blobs[server_blob(i)] = std::move(states[i]);
+    }
+    return servers.ok();
+  }
+
+  void checkpoint() {
+    if (run.checkpointed_step != run.state.step && servers.ok() && snapshot()) {
+      run.write_checkpoint(std::nullopt);
+    }
+  }
+
   void diverged(const std::string& why) {
     summary.status = "diverged";
     summary.problem = why;
@@ -73,6 +127,7 @@ struct Trainer::Run::Leading {
     }
     for (const ServedBooks::ClosedEpoch& closed : news.closed) {
       state.epoch_sums = closed.sums;
+      books.evaluated();
       if (closed.epoch + 1 == run.config.epochs) {
         order(RequestHead::Kind::flush, 0);  // nothing comes that it could wait for
       }
@@ -130,16 +185,15 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomi
                      .summary = summary,
                      .guard = DivergenceGuard(std::max(samples / kWindowsAnEpoch, kLeastUnitsOfAWindow * unit)),
                      .servers = {}};
-  served.plan_leases({.samples_per_epoch = samples,
-                      .first_epoch = static_cast<std::int64_t>(state.epoch),
-                      .epochs = config.epochs,
-                      .warm_samples = (config.warm_start * config.batch + unit - 1) / unit * unit});
+  served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
+  served.plan_leases(leading.begin());
+  const double seconds_before = state.train_seconds;
   const auto begin = Clock::now();
   while (leading.goes_on()) {
     const int left = served.workers_left();  // asked first: what they said before they left is in the books
     living = std::max(1, left);
     const ServedBooks::News news = books.take();
-    state.train_seconds = seconds_since(begin);
+    state.train_seconds = seconds_before + seconds_since(begin);
     leading.take_in(news);
     if (!leading.goes_on()) {
       break;
@@ -151,6 +205,10 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomi
       break;
     }
     leading.watch_divergence(news.sums);
+    if (config.checkpoint_every > 0 &&
+        state.step - std::max<std::int64_t>(0, checkpointed_step) >= config.checkpoint_every) {
+      leading.checkpoint();
+    }
     leading.show_progress(news.sums);
     std::this_thread::sleep_for(kLeaderTurn);
   }
@@ -159,8 +217,11 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomi
   } else if (leading.enough) {
     summary.status = "stopped early";
   }
+  if (summary.status == "interrupted" || summary.status == "lost") {
+    leading.checkpoint();
+  }
   links.server().end();
-  state.train_seconds = seconds_since(begin);
+  state.train_seconds = seconds_before + seconds_since(begin);
   while (served.workers_left() > 0) {  // each hears with its next push that training is over
     std::this_thread::sleep_for(kLeaderTurn);
   }

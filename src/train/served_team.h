@@ -25,7 +25,7 @@ struct ServedTeam {
   std::function<std::vector<std::uint64_t>()> newly_lost = {};                 ///< a server's: workers, by incarnation
   std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
   std::function<int()> workers_left = {};  ///< a server's: that live and are not done
-  std::function<bool()> leader_left = {};  ///< another server's
+  std::function<bool()> leader_left = {};  ///< all others'
 
   bool is_server() const { return fabric->rank().value >= workers; }
   bool leads() const { return fabric->rank() == leader(); }

@@ -40,6 +40,10 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     if (report.stop || (report.outcome == StepReport::Outcome::end_of_epoch && batches.finished())) {
       break;
     }
+    if (report.outcome == StepReport::Outcome::end_of_epoch && served.leader_left && served.leader_left()) {
+      report = {.outcome = StepReport::Outcome::group_lost, .culprit = "the server that leads is gone"};
+      break;
+    }
     if (report.outcome == StepReport::Outcome::end_of_epoch && stop_requested()) {
       report = {.stop = true};
       break;  // while it waited for samples

@@ -179,6 +179,7 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
   std::optional<InitReport> initialised;
   if (!run.config.init.empty() && !restored) {
     initialised = init_from(run.config.init, run.table, run.replica->values());
+    run.initialised = true;
   }
   if (!run.folder) {
     run.folder = RunFolder::create(run.config, run.data.name);
@@ -254,13 +255,35 @@ RunSummary Trainer::run(const std::function<bool()>& stop_requested) {
   return run_->team.served != nullptr ? run_->train_served(stop_requested) : run_->train(stop_requested);
 }
 
+namespace {
+
+/// What servers keep cannot be cut in another way, nor read by another rule.
+void check_served_change(const RunFolder& folder, const RunConfig& config) {
+  const RunConfig before = config_of_run(folder.path());
+  if ((!is_served(before.algorithm) && !is_served(config.algorithm)) ||
+      !latest_checkpoint(folder.checkpoints()).checkpoint) {
+    return;
+  }
+  const auto expect = [&](std::string_view option, const auto& was, const auto& is) {
+    if (was != is) {
+      throw InputError(fmt::format("--resume {}: its checkpoints are of --{} {}, not {}", folder.path().string(), option,
+                                   was, is));
+    }
+  };
+  if (is_served(before.algorithm) != is_served(config.algorithm)) {
+    expect("algorithm", before.algorithm, config.algorithm);
+  }
+  expect("servers", before.servers, config.servers);
+  expect("batch times --n-push", before.batch * before.n_push, config.batch * config.n_push);
+  expect("optimizer", rule_options(before).name, rule_options(config).name);
+}
+
+}  // namespace
+
 void change_run(const std::filesystem::path& path, RunConfig config) {
   check_config(config);
-  if (is_served(config.algorithm)) {
-    throw InputError(
-        fmt::format("--resume {}: --algorithm {} writes no checkpoints yet", path.string(), config.algorithm));
-  }
   const RunFolder folder = RunFolder::open(path);
+  check_served_change(folder, config);
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));
 }

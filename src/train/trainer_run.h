@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -37,6 +39,13 @@ struct TrainingState {
   std::int64_t metrics_rows = 0;  ///< lines of metrics.jsonl
 };
 
+/// What a checkpoint has of parameter servers.
+struct ServedState {
+  std::string source;  ///< its path
+  std::string books;
+  std::vector<std::string> servers;
+};
+
 /// The parts of one run, in the order in which they are built.
 struct Trainer::Run {
   RunConfig config;
@@ -59,16 +68,22 @@ struct Trainer::Run {
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
   std::optional<StalenessCounts> staleness;  ///< likewise
   double rate_factor = 1;                    ///< likewise: what the guard against divergence has made of all rates
-  Buffer best_values;                        ///< likewise: of the best epoch on validation data
+  std::function<bool(CheckpointState&)> served_state;  ///< likewise: adds what servers and books have; false: lost
+  std::optional<ServedState> restored;                 ///< likewise: what a run goes on from
   TrainingState state;
   std::optional<RunFolder> folder;  ///< these three: the leader's
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
   std::int64_t checkpointed_step = -1;
-  bool joined = false;  ///< this member stands where the leader stood
+  bool initialised = false;  ///< from a file, which only the leader has read
+  bool joined = false;       ///< this member stands where the leader stood
 
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
 
+  /// What servers and books have goes into and comes from a checkpoint.
+  static constexpr const char* kBooksBlob = "books.bin";
+  static std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
+  void restore_served(const Checkpoint& checkpoint);
   /// Restores all of it from the newest sound checkpoint; false when there is none yet.
   bool restore();
   void write_checkpoint(std::optional<double> score);

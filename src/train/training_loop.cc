@@ -124,15 +124,11 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
     if (report.best) {
       state.best_score = *score;
       state.best_step = state.step;
-      if (team.served != nullptr) {
-        best_values = float_buffer(table.size());
-        std::ranges::copy(replica->values(), best_values.as<float>().begin());
-      }
     }
     state.epochs_since_best = report.best ? 0 : state.epochs_since_best + 1;
   }
   state.last = report;
-  if (config.checkpoint_every == 0 || report.best) {
+  if ((config.checkpoint_every == 0 && checkpointed_step != state.step) || report.best) {
     write_checkpoint(report.best ? score : std::nullopt);  // one that is only as good does not push the best out
   }
   observer.epoch_ended(report);

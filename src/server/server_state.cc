@@ -1,0 +1,190 @@
+// A parameter server's state as bytes, and back.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "server/parameter_server.h"
+#include "server/state_bytes.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::size_t kNumbersOfALease = 5;
+constexpr std::uint64_t kMostState = std::uint64_t{1} << 40;  // bytes, whatever somebody says
+
+/// Passes everything on, and looks at which pushes the block has.
+class LeaseWatch : public StateVisitor {
+ public:
+  explicit LeaseWatch(StateVisitor& next) : next_(next) {}
+  void floats(std::string_view name, std::span<float> values) override { next_.floats(name, values); }
+  void number(std::string_view name, std::uint64_t& value) override {
+    next_.number(name, value);
+    low_water_ = name == "low_water" ? value : low_water_;
+  }
+  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
+    next_.numbers(name, values);
+    if (name == "next_seq") {
+      for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
+        next_seq_[values[i]] = values[i + 1];
+      }
+    }
+  }
+  std::uint64_t next_push(std::uint64_t lease) const {
+    if (lease < low_water_) {
+      return SavedLease::kDone;
+    }
+    const auto found = next_seq_.find(lease);
+    return found == next_seq_.end() ? 0 : found->second;
+  }
+
+ private:
+  StateVisitor& next_;
+  std::uint64_t low_water_ = 0;
+  std::map<std::uint64_t, std::uint64_t> next_seq_;
+};
+
+void visit_leases(StateVisitor& visitor, SavedLeases& saved) {
+  std::vector<std::uint64_t> numbers;
+  for (const SavedLease& lease : saved.leases) {
+    numbers.insert(numbers.end(), {lease.id, static_cast<std::uint64_t>(lease.samples.epoch),
+                                   static_cast<std::uint64_t>(lease.samples.first),
+                                   static_cast<std::uint64_t>(lease.samples.count), lease.next_push});
+  }
+  visitor.number("lowest_lease", saved.low_water);
+  visitor.numbers("leases", numbers);
+  saved.leases.clear();
+  for (std::size_t i = 0; i + kNumbersOfALease <= numbers.size(); i += kNumbersOfALease) {
+    saved.leases.push_back({.id = numbers[i],
+                            .samples = {.epoch = static_cast<std::int64_t>(numbers[i + 1]),
+                                        .first = static_cast<std::int64_t>(numbers[i + 2]),
+                                        .count = static_cast<std::int64_t>(numbers[i + 3])},
+                            .next_push = numbers[i + 4]});
+  }
+}
+
+}  // namespace
+
+SavedLeases saved_leases(std::string_view state, const std::string& source) {
+  StateReader reader(state, source);
+  SavedLeases saved;
+  visit_leases(reader, saved);
+  return saved;
+}
+
+void ParameterServer::set_values(std::span<const float> values) {
+  check(values.size() == floats_, "values for every block");
+  for (Block& block : blocks_) {
+    const auto part = values.first(static_cast<std::size_t>(block.range.size()));
+    std::ranges::copy(part, block.values.as<float>().begin());
+    values = values.subspan(part.size());
+  }
+}
+
+void ParameterServer::mark() {
+  const std::scoped_lock lock(leases_mutex_);
+  marked_ = true;
+}
+
+std::string ParameterServer::save() {
+  StateWriter blocks;
+  std::vector<LeaseWatch> watches;
+  for (const Block& block : blocks_) {
+    std::vector<std::uint64_t> range = {static_cast<std::uint64_t>(block.range.begin),
+                                        static_cast<std::uint64_t>(block.range.end)};
+    blocks.numbers("block", range);
+    block.shard->visit_values_and_state(watches.emplace_back(blocks));
+  }
+  SavedLeases saved;
+  {
+    // After the blocks: a lease is known here before any block takes something of it.
+    const std::scoped_lock lock(leases_mutex_);
+    saved.low_water = low_water_;
+    for (const auto& [id, samples] : done_) {
+      saved.leases.push_back({id, samples, SavedLease::kDone});
+    }
+    for (const auto& [id, samples] : leases_) {
+      saved.leases.push_back({id, samples, SavedLease::kDone});
+    }
+    marked_ = false;
+    done_.clear();
+  }
+  for (SavedLease& lease : saved.leases) {
+    for (const LeaseWatch& watch : watches) {
+      lease.next_push = std::min(lease.next_push, watch.next_push(lease.id));
+    }
+  }
+  StateWriter head;
+  visit_leases(head, saved);
+  auto factor = std::uint64_t{std::bit_cast<std::uint32_t>(rate_factor_.load())};
+  head.number("rate_factor", factor);
+  return head.take() + blocks.take();
+}
+
+void ParameterServer::restore(std::string_view state, const std::string& source) {
+  StateReader reader(state, source);
+  SavedLeases saved;
+  visit_leases(reader, saved);
+  std::uint64_t factor = 0;
+  reader.number("rate_factor", factor);
+  for (const Block& block : blocks_) {
+    std::vector<std::uint64_t> range;
+    reader.numbers("block", range);
+    if (range !=
+        std::vector{static_cast<std::uint64_t>(block.range.begin), static_cast<std::uint64_t>(block.range.end)}) {
+      throw FileError(source + ": expected the state of a parameter server with other blocks");
+    }
+    block.shard->visit_values_and_state(reader);
+  }
+  reader.expect_end();
+  rate_factor_ = std::bit_cast<float>(static_cast<std::uint32_t>(factor));
+  const std::scoped_lock lock(leases_mutex_);
+  low_water_ = saved.low_water;
+  leases_.clear();
+  for (const SavedLease& lease : saved.leases) {
+    if (lease.id >= low_water_) {
+      leases_.emplace(lease.id, lease.samples);
+    }
+  }
+}
+
+ReplyHead ParameterServer::save_piece(std::uint64_t offset, std::span<std::byte> out) {
+  const std::scoped_lock lock(pieces_mutex_);
+  if (offset == 0) {
+    saved_ = save();
+  }
+  ReplyHead reply = {.total = saved_.size()};
+  if (offset < saved_.size()) {
+    reply.body_bytes = std::min(saved_.size() - offset, out.size());
+    std::memcpy(out.data(), saved_.data() + offset, reply.body_bytes);
+  }
+  if (offset + reply.body_bytes >= saved_.size()) {
+    saved_ = {};
+  }
+  return reply;
+}
+
+bool ParameterServer::restore_piece(std::uint64_t offset, std::uint64_t total, std::span<const std::byte> piece) {
+  const std::scoped_lock lock(pieces_mutex_);
+  if (offset == 0) {
+    restored_.clear();
+  }
+  if (offset != restored_.size() || total > kMostState || piece.size() > total - offset) {
+    return false;
+  }
+  restored_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  if (restored_.size() < total) {
+    return true;
+  }
+  const std::string state = std::move(restored_);
+  restored_.clear();
+  try {
+    restore(state, "the state that was sent");
+  } catch (const FileError&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace distbelief

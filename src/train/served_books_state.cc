@@ -1,0 +1,215 @@
+// How books are kept over a restart, and brought to where the servers stand.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "server/state_bytes.h"
+#include "train/served_books.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::int64_t kUnitsOfAGap = 8;  // that one lease takes
+
+void visit_double(StateVisitor& visitor, std::string_view name, double& value) {
+  auto bits = std::bit_cast<std::uint64_t>(value);
+  visitor.number(name, bits);
+  value = std::bit_cast<double>(bits);
+}
+
+void visit_integer(StateVisitor& visitor, std::string_view name, std::int64_t& value) {
+  auto bits = static_cast<std::uint64_t>(value);
+  visitor.number(name, bits);
+  value = static_cast<std::int64_t>(bits);
+}
+
+void visit_sums(StateVisitor& visitor, LossSums& sums) {
+  visit_double(visitor, "loss", sums.loss);
+  visit_integer(visitor, "correct", sums.correct);
+  visit_integer(visitor, "rows", sums.rows);
+}
+
+void visit_text(StateVisitor& visitor, std::string_view name, std::string& text) {
+  std::vector<std::uint64_t> words((text.size() + 7) / 8 + 1);
+  words[0] = text.size();
+  std::memcpy(words.data() + 1, text.data(), text.size());
+  visitor.numbers(name, words);
+  if (words.empty() || words[0] > (words.size() - 1) * 8) {
+    throw FileError(fmt::format("the books of the run are damaged: '{}' is shorter than it says", name));
+  }
+  text.assign(reinterpret_cast<const char*>(words.data() + 1), words[0]);
+}
+
+}  // namespace
+
+void ServedBooks::visit(StateVisitor& visitor) {
+  visit_integer(visitor, "next_epoch", next_epoch_);
+  visitor.number("units", news_.units);
+  visitor.number("samples", news_.samples);
+  for (std::uint64_t* count :
+       {&closed_.leased, &closed_.applied, &closed_.dropped, &closed_.lost, &closed_.duplicated}) {
+    visitor.number("closed", *count);
+  }
+  std::vector<std::uint64_t> histogram(staleness_.units.begin(), staleness_.units.end());
+  visitor.numbers("staleness", histogram);
+  std::copy_n(histogram.begin(), std::min(histogram.size(), staleness_.units.size()), staleness_.units.begin());
+  visit_double(visitor, "staleness_sum", staleness_.sum);
+  visitor.number("staleness_count", staleness_.count);
+  visitor.number("staleness_most", staleness_.most);
+
+  std::uint64_t count = unevaluated_.size();
+  visitor.number("unevaluated", count);
+  unevaluated_.resize(count);
+  for (ClosedEpoch& closed : unevaluated_) {
+    visit_integer(visitor, "epoch", closed.epoch);
+    visit_sums(visitor, closed.sums);
+  }
+  std::vector<std::uint64_t> reported;
+  for (const auto& [lease, unit] : reported_) {
+    reported.insert(reported.end(), {lease, static_cast<std::uint64_t>(unit.epoch), unit.next_unit});
+  }
+  visitor.numbers("reported", reported);
+  reported_.clear();
+  for (std::size_t i = 0; i + 3 <= reported.size(); i += 3) {
+    reported_[reported[i]] = {static_cast<std::int64_t>(reported[i + 1]), reported[i + 2]};
+  }
+  std::vector<std::uint64_t> open;
+  for (const auto& [number, epoch] : open_) {
+    open.push_back(static_cast<std::uint64_t>(number));
+  }
+  visitor.numbers("open", open);
+  for (const std::uint64_t number : open) {
+    Epoch& epoch = epoch_locked(static_cast<std::int64_t>(number));
+    visit_sums(visitor, epoch.sums);
+    std::string ledger = epoch.ledger.save();
+    visit_text(visitor, "ledger", ledger);
+    epoch.ledger.restore(ledger, "the books of the run");
+  }
+}
+
+std::string ServedBooks::save() {
+  const std::scoped_lock lock(mutex_);
+  StateWriter writer;
+  std::int64_t unit = plan_.unit_samples;
+  visit_integer(writer, "unit_samples", unit);
+  visit(writer);
+  return writer.take();
+}
+
+void ServedBooks::restore(std::string_view saved, const std::string& file) {
+  const std::scoped_lock lock(mutex_);
+  StateReader reader(saved, file);
+  std::int64_t unit = 0;
+  visit_integer(reader, "unit_samples", unit);
+  if (unit != plan_.unit_samples) {
+    throw InputError(
+        fmt::format("{}: pushes there are of {} samples, not of {}: expected the same --batch times --n-push", file,
+                    unit, plan_.unit_samples));
+  }
+  visit(reader);
+  reader.expect_end();
+  news_.closed = unevaluated_;
+}
+
+LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) {
+  const std::scoped_lock lock(mutex_);
+  std::map<std::uint64_t, Lease> leases;
+  for (const SavedLeases& server : servers) {
+    for (const SavedLease& lease : server.leases) {
+      leases[lease.id] = {.id = lease.id,
+                          .epoch = lease.samples.epoch,
+                          .first = lease.samples.first,
+                          .count = lease.samples.count,
+                          .next_push = SavedLease::kDone};
+    }
+  }
+  for (const SavedLeases& server : servers) {
+    std::map<std::uint64_t, std::uint64_t> here;
+    for (const SavedLease& lease : server.leases) {
+      here[lease.id] = lease.next_push;
+    }
+    for (auto& [id, lease] : leases) {
+      const auto found = here.find(id);
+      const std::uint64_t next = found != here.end() ? found->second : id < server.low_water ? SavedLease::kDone : 0;
+      lease.next_push = std::min(lease.next_push, next);
+    }
+  }
+  LeaseTable::Options plan = {.samples_per_epoch = static_cast<std::int64_t>(sampler_.samples()),
+                              .epochs = plan_.epochs};
+  for (auto& [id, lease] : leases) {
+    plan.first_id = std::max(plan.first_id, id + 1);
+    if (lease.epoch < next_epoch_ || lease.epoch >= plan_.epochs) {
+      continue;
+    }
+    const auto units = static_cast<std::uint64_t>((lease.count + plan_.unit_samples - 1) / plan_.unit_samples);
+    lease.next_push = std::min(lease.next_push, units);
+    Reported& reported = reported_[id];
+    reported.epoch = lease.epoch;
+    if (reported.next_unit < lease.next_push) {
+      const std::int64_t begin = static_cast<std::int64_t>(reported.next_unit) * plan_.unit_samples;
+      const std::int64_t end = std::min(static_cast<std::int64_t>(lease.next_push) * plan_.unit_samples, lease.count);
+      apply_locked({.epoch = lease.epoch, .first = lease.first + begin, .count = end - begin});
+      news_.units += lease.next_push - reported.next_unit;
+      reported.next_unit = lease.next_push;
+    }
+    if (lease.next_push < units) {
+      plan.returned.push_back(lease);
+    }
+  }
+  for (const auto& [id, reported] : reported_) {
+    plan.first_id = std::max(plan.first_id, id + 1);
+  }
+  close_finished_locked();
+  lease_gaps_locked(plan);
+  return plan;
+}
+
+void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan) {
+  const auto samples = static_cast<std::int64_t>(sampler_.samples());
+  plan.first_epoch = next_epoch_;
+  std::int64_t last = next_epoch_ - 1;
+  for (const auto& [number, epoch] : open_) {
+    last = std::max(last, number);
+  }
+  const std::vector<Lease> returned = plan.returned;
+  for (const Lease& lease : returned) {
+    last = std::max(last, lease.epoch);
+  }
+  std::vector<bool> taken(static_cast<std::size_t>(samples));
+  for (std::int64_t number = next_epoch_; number <= last; ++number) {
+    const std::span<const std::uint64_t> ids = ids_of_locked({.epoch = number, .first = 0, .count = samples});
+    const auto found = open_.find(number);
+    for (std::size_t at = 0; at < taken.size(); ++at) {
+      taken[at] = found != open_.end() && found->second->ledger.has_applied(ids[at]);
+    }
+    for (const Lease& lease : returned) {
+      if (lease.epoch == number) {
+        std::fill_n(taken.begin() + lease.first, lease.count, true);
+      }
+    }
+    std::int64_t end = samples;
+    if (number == last) {
+      while (end > 0 && !taken[static_cast<std::size_t>(end - 1)]) {
+        --end;
+      }
+      plan.first_epoch = end == samples ? last + 1 : last;
+      plan.first_position = end == samples ? 0 : end;
+    }
+    for (std::int64_t at = 0; at < end;) {
+      std::int64_t gap_end = at;
+      const std::int64_t most = std::min(end, at + kUnitsOfAGap * plan_.unit_samples);
+      while (gap_end < most && !taken[static_cast<std::size_t>(gap_end)]) {
+        ++gap_end;
+      }
+      if (gap_end > at) {
+        plan.returned.push_back({.id = plan.first_id++, .epoch = number, .first = at, .count = gap_end - at});
+      }
+      at = std::max(gap_end, at + 1);
+    }
+  }
+}
+
+}  // namespace distbelief

@@ -1,0 +1,165 @@
+#include "train/served_books.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::int64_t kUnit = 4;
+
+class Books : public testing::Test {
+ protected:
+  const Sampler sampler_{16, 1, true};
+  ServedBooks books_{sampler_, {.epochs = 2, .unit_samples = kUnit}};
+
+  static UnitReport unit(std::uint64_t lease, std::uint64_t seq, std::int64_t epoch, std::int64_t first) {
+    return {.id = {lease, seq}, .samples = {epoch, first, kUnit}, .loss = 2, .correct = 3, .staleness = 1};
+  }
+  static void report(ServedBooks& books, const UnitReport& done) {
+    books.heard({.kind = RequestHead::Kind::report, .done = done}, {}, "");
+  }
+  static SavedLease lease(std::uint64_t id, std::int64_t epoch, std::int64_t first, std::int64_t count,
+                          std::uint64_t next_push) {
+    return {.id = id, .samples = {epoch, first, count}, .next_push = next_push};
+  }
+  /// Goes on with what was saved.
+  LeaseTable::Options resumed(ServedBooks& books, const std::vector<SavedLeases>& servers) {
+    books.restore(books_.save(), "file");
+    return books.go_on(servers);
+  }
+  /// What a plan still leases, an epoch and its positions after the other, each once.
+  static void expect_rest(const LeaseTable::Options& plan, const std::vector<std::vector<bool>>& done) {
+    LeaseTable table(plan);
+    std::vector<std::vector<bool>> seen = done;
+    while (true) {
+      const LeaseTable::Answer answer = table.request(1, 8);
+      if (!std::holds_alternative<Lease>(answer)) {
+        break;
+      }
+      const Lease& lease = std::get<Lease>(answer);
+      for (std::int64_t i = static_cast<std::int64_t>(lease.next_push) * kUnit; i < lease.count; ++i) {
+        auto place = seen.at(static_cast<std::size_t>(lease.epoch)).begin() + lease.first + i;
+        EXPECT_FALSE(*place) << "epoch " << lease.epoch << " position " << lease.first + i;
+        *place = true;
+      }
+    }
+    for (const std::vector<bool>& epoch : seen) {
+      EXPECT_EQ(std::count(epoch.begin(), epoch.end(), true), 16);
+    }
+  }
+};
+
+TEST_F(Books, CloseAnEpochWhenAllOfItIsApplied) {
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(books_.take().closed.empty());
+    report(books_, unit(1, i, 0, static_cast<std::int64_t>(i) * kUnit));
+  }
+  const ServedBooks::News news = books_.take();
+  ASSERT_EQ(news.closed.size(), 1U);
+  EXPECT_EQ(news.closed[0].sums.rows, 16);
+  EXPECT_EQ(news.closed[0].sums.correct, 12);
+  EXPECT_EQ(books_.total().applied, 16U);
+  EXPECT_EQ(books_.staleness().count, 4U);
+}
+
+TEST_F(Books, CountAUnitOnceHoweverOftenItIsReported) {
+  report(books_, unit(1, 0, 0, 0));
+  report(books_, unit(1, 0, 0, 0));
+  EXPECT_EQ(books_.total().applied, 4U);
+  EXPECT_EQ(books_.total().duplicated, 0U);
+}
+
+TEST_F(Books, ComeBackWithAllThatTheyHad) {
+  report(books_, unit(1, 0, 0, 0));
+  report(books_, unit(2, 0, 0, 8));
+  ServedBooks again(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  again.restore(books_.save(), "file");
+  EXPECT_EQ(again.total().applied, 8U);
+  EXPECT_EQ(again.staleness().count, 2U);
+  EXPECT_EQ(again.open_sums().rows, 8);
+  EXPECT_EQ(again.take().units, 2U);
+  report(again, unit(1, 0, 0, 0));
+  EXPECT_EQ(again.total().duplicated, 0U);
+}
+
+TEST_F(Books, TellAgainOfAnEpochThatWasNotEvaluated) {
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    report(books_, unit(1, i, 0, static_cast<std::int64_t>(i) * kUnit));
+  }
+  EXPECT_EQ(books_.take().closed.size(), 1U);
+  ServedBooks again(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  again.restore(books_.save(), "file");
+  EXPECT_EQ(again.take().closed.size(), 1U);
+  books_.evaluated();
+  ServedBooks done(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  done.restore(books_.save(), "file");
+  EXPECT_TRUE(done.take().closed.empty());
+}
+
+TEST_F(Books, RefuseUnitsOfAnotherSizeAndGarbage) {
+  ServedBooks other(sampler_, {.epochs = 2, .unit_samples = 2 * kUnit});
+  EXPECT_THROW(other.restore(books_.save(), "file"), InputError);
+  ServedBooks same(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  const std::string saved = books_.save();
+  EXPECT_THROW(same.restore(saved.substr(0, saved.size() - 3), "file"), FileError);
+  EXPECT_THROW(same.restore("garbage", "file"), FileError);
+}
+
+TEST_F(Books, OfNothingGoOnAtTheBeginning) {
+  ServedBooks again(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  const LeaseTable::Options plan = resumed(again, {{}, {}});
+  EXPECT_EQ(plan.first_epoch, 0);
+  EXPECT_EQ(plan.first_position, 0);
+  EXPECT_TRUE(plan.returned.empty());
+}
+
+TEST_F(Books, LeaseAgainWhatSomeServerLacks) {
+  report(books_, unit(1, 0, 0, 0));
+  // Lease 1: one server has both units, the other one. Lease 2: nobody has any of it. Lease 3: one server has a unit.
+  const std::vector<SavedLeases> servers = {{.low_water = 1, .leases = {lease(1, 0, 0, 8, 2), lease(3, 0, 12, 4, 1)}},
+                                            {.low_water = 1, .leases = {lease(1, 0, 0, 8, 1)}}};
+  ServedBooks again(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  const LeaseTable::Options plan = resumed(again, servers);
+  EXPECT_EQ(again.total().applied, 4U);
+  EXPECT_EQ(plan.first_epoch, 1);
+  EXPECT_EQ(plan.first_position, 0);
+  std::vector<std::vector<bool>> done(2, std::vector<bool>(16));
+  std::fill_n(done[0].begin(), 4, true);
+  expect_rest(plan, done);
+}
+
+TEST_F(Books, TakeInWhatEveryServerHasAndNobodyReported) {
+  const std::vector<SavedLeases> servers = {
+      {.low_water = 1, .leases = {lease(1, 0, 0, 8, 2), lease(2, 0, 8, 4, 0)}},
+      {.low_water = 2, .leases = {}}};  // lease 1 was done there before anybody looked
+  ServedBooks again(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  const LeaseTable::Options plan = resumed(again, servers);
+  EXPECT_EQ(again.total().applied, 8U);
+  EXPECT_EQ(again.total().duplicated, 0U);
+  EXPECT_EQ(plan.first_epoch, 0);
+  EXPECT_EQ(plan.first_position, 12);
+  EXPECT_GT(plan.first_id, 2U);
+  std::vector<std::vector<bool>> done(2, std::vector<bool>(16));
+  std::fill_n(done[0].begin(), 8, true);
+  expect_rest(plan, done);
+}
+
+TEST_F(Books, GoOnInSeveralEpochsAtOnce) {
+  report(books_, unit(1, 0, 0, 0));
+  report(books_, unit(4, 0, 1, 4));
+  ServedBooks again(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  const LeaseTable::Options plan = resumed(again, {{.low_water = 2, .leases = {lease(4, 1, 4, 4, 1)}}});
+  std::vector<std::vector<bool>> done(2, std::vector<bool>(16));
+  std::fill_n(done[0].begin(), 4, true);
+  std::fill_n(done[1].begin() + 4, 4, true);
+  EXPECT_EQ(plan.first_epoch, 1);
+  EXPECT_EQ(plan.first_position, 8);
+  expect_rest(plan, done);
+}
+
+}  // namespace
+}  // namespace distbelief
