@@ -6,8 +6,8 @@
 
 mlp (784-512-512-10) on Fashion-MNIST, all in memory as floats, a batch is one index_select with a part of a random
 permutation. One call a batch: the gradient goes there, the server applies it at once, and the new parameters come back.
-"flat", the default and the faster, keeps parameters and gradient in one tensor each and writes SGD with momentum out;
-"layers" is how PyTorch's own tutorials do it. An epoch's seconds are those of training, without evaluation, which is
+"flat", the default and the faster, keeps parameters and gradient in one tensor each; with "layers" each layer has its own,
+which is how one would write it first. An epoch's seconds are those of training, without evaluation, which is
 the server's, between epochs.
 """
 
@@ -79,40 +79,34 @@ class Server:
 
     def __init__(self, arguments):
         torch.manual_seed(arguments.seed)
-        self.model, self.lock, self.updates = mlp(), threading.Lock(), 0
-        self.rate, self.momentum, self.cosine = arguments.lr, arguments.momentum, arguments.cosine
+        self.model, self.lock, self.updates, self.flat = mlp(), threading.Lock(), 0, arguments.variant == "flat"
+        self.rate, self.cosine = arguments.lr, arguments.cosine
         self.all_updates = arguments.epochs * math.ceil(SAMPLES / arguments.batch)
-        self.optimizer = None
-        if arguments.variant == "flat":
-            self.values, _ = flatten(self.model)
-            self.velocity = torch.zeros_like(self.values)
-        else:
-            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=self.rate, momentum=self.momentum)
+        self.parameters = [nn.Parameter(flatten(self.model)[0])] if self.flat else list(self.model.parameters())
+        self.optimizer = (torch.optim.Adam(self.parameters, lr=self.rate) if arguments.optimizer == "adam" else
+                          torch.optim.SGD(self.parameters, lr=self.rate, momentum=arguments.momentum))
 
     def next_rate(self):
         done = min(self.updates / self.all_updates, 1)
         self.updates += 1
         return self.rate * (1 + math.cos(math.pi * done)) / 2 if self.cosine else self.rate
 
+    def copies(self):
+        """While they are sent the next push changes the parameters themselves."""
+        values = [parameter.detach().clone() for parameter in self.parameters]
+        return values[0] if self.flat else values
+
     def fetch(self):
         with self.lock:
-            if self.optimizer is None:
-                return self.values.clone()
-            return [parameter.detach().clone() for parameter in self.model.parameters()]
+            return self.copies()
 
     def push_and_fetch(self, gradient):
         with self.lock:
-            rate = self.next_rate()
-            if self.optimizer is None:
-                if self.momentum:
-                    gradient = self.velocity.mul_(self.momentum).add_(gradient)
-                self.values.add_(gradient, alpha=-rate)
-                return self.values.clone()  # while it is sent the next push changes the values
-            self.optimizer.param_groups[0]["lr"] = rate
-            for parameter, part in zip(self.model.parameters(), gradient):
+            self.optimizer.param_groups[0]["lr"] = self.next_rate()
+            for parameter, part in zip(self.parameters, [gradient] if self.flat else gradient):
                 parameter.grad = part
             self.optimizer.step()
-            return [parameter.detach().clone() for parameter in self.model.parameters()]
+            return self.copies()
 
     def accuracy(self, images, labels):
         with torch.no_grad():
@@ -185,6 +179,7 @@ def main():
     parser.add_argument("--trainers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=128, help="of each trainer")
     parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--cosine", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
