@@ -9,8 +9,8 @@ mlp on Fashion-MNIST, 2 workers of one thread, batch 128 each, and 1 server: thr
 are. The peer, bench/server/torch_rpc_peer.py, has the same model, batches and processes. Parts:
   speed     samples/s of one epoch without evaluation, once warm, in rounds that take turns; medians
   accuracy  seconds of training until the test accuracy first reached 88 and 90 %, looked at after each epoch, with
-            Adam, the same rate for all. The program's synchronous algorithms and the peer stop their clock while they evaluate; async and downpour do not
-            stop, and share the cores with the evaluation
+            Adam and the same rate for all. The program's synchronous algorithms and the peer stop their clock while they
+            evaluate; async and downpour do not stop, and share the cores with the evaluation
   links     samples/s when every message between two processes takes so much longer (--chaos delay)
 Needs build/release/distbelief and, for the peer, python3-torch with libopenblas0-openmp (see bench/peers.sh).
 """
@@ -158,7 +158,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(parts))
     parser.add_argument("--rounds", type=int, default=5, help="of speed; links: runs of each")
-    parser.add_argument("--epochs", type=int, default=12, help="of accuracy")
+    parser.add_argument("--epochs", type=int, default=15, help="of accuracy")
     parser.add_argument("--lr", type=float, default=0.001, help="of accuracy, at the start; it falls as a cosine")
     parser.add_argument("--delays", type=lambda text: [int(word) for word in text.split(",")], default=[0, 1, 10])
     parser.add_argument("--transport", default="auto")
