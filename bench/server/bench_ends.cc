@@ -16,8 +16,8 @@ namespace distbelief {
 namespace {
 
 constexpr int kAnsweringThreads = 2;  // as in a run
-constexpr std::uint32_t kOrderEpoch = 0x4f00'0000, kLinkEpoch = 0x4f01'0000, kAnswerEpoch = 0x4f02'0000;
-constexpr std::uint32_t kGroupEpoch = 0x0010'0000;
+// Epochs of tags, all below those of the channels: MPI has room for few.
+constexpr std::uint32_t kOrderEpoch = 1, kLinkEpoch = 2, kAnswerEpoch = 3, kAllEpoch = 4, kGroupEpoch = 5;
 constexpr std::uint64_t kBumps = 1000;  // the lease of the server's own pushes
 
 Clock::time_point patience() { return Clock::now() + std::chrono::minutes(5); }
@@ -51,10 +51,10 @@ T receive(Fabric& fabric, Rank from, Tag tag) {
   return value;
 }
 
-/// Unlike that of any other rule and size; the low bits are for the channels.
+/// Unlike that of any other rule and size, which is a power of two from 1 KB on; less than 64.
 std::uint32_t view_of(const Order& order) {
-  return (static_cast<std::uint32_t>(order.rule) << 24U | static_cast<std::uint32_t>(std::bit_width(order.bytes))
-                                                              << 16U);
+  return static_cast<std::uint32_t>(std::size(kRules)) * static_cast<std::uint32_t>(std::bit_width(order.bytes) - 11) +
+         static_cast<std::uint32_t>(order.rule);
 }
 
 bool is_link(Order::Kind kind) {
@@ -62,7 +62,7 @@ bool is_link(Order::Kind kind) {
 }
 
 /// One end of plain messages between leader and server.
-void exchange(Fabric& fabric, Rank peer, const Order& order, std::uint32_t number, LinkMemory& memory) {
+void exchange(Fabric& fabric, Rank peer, const Order& order, LinkMemory& memory, LinkTags& tags) {
   const bool sends = (order.kind == Order::Kind::link_back) == (fabric.rank() == kServer);
   const std::size_t open = order.kind == Order::Kind::link_turns ? 1 : 2;
   for (std::vector<std::byte>& one : memory) {
@@ -72,15 +72,13 @@ void exchange(Fabric& fabric, Rank peer, const Order& order, std::uint32_t numbe
   for (std::uint64_t i = 0; i < order.times + open; ++i) {
     if (i >= open) {
       require(fabric.wait(transfers[i % open], patience()));
-      const Tag answer = {kAnswerEpoch + number, static_cast<std::uint32_t>(i)};
-      if (open == 1 && sends) {
-        (void)receive<std::uint64_t>(fabric, peer, answer);
-      } else if (open == 1) {
-        send(fabric, peer, answer, i);
+      if (open == 1) {
+        const Tag answer = {kAnswerEpoch, tags.answers++};
+        sends ? (void)receive<std::uint64_t>(fabric, peer, answer) : send(fabric, peer, answer, i);
       }
     }
     if (i < order.times) {
-      const Tag tag = {kLinkEpoch + number, static_cast<std::uint32_t>(i)};
+      const Tag tag = {kLinkEpoch, tags.messages++};
       sends ? fabric.send(transfers[i % open], peer, tag, memory[i % open])
             : fabric.receive(transfers[i % open], peer, tag, memory[i % open]);
     }
@@ -188,7 +186,6 @@ double ServerEnd::apply_alone(const Order& order) {
 void ServerEnd::run() {
   Order order = receive<Order>(fabric_, kLeader, {kOrderEpoch, orders_++});
   while (order.kind != Order::Kind::quit) {
-    const std::uint32_t number = orders_ - 1;
     if (order.kind == Order::Kind::push || order.kind == Order::Kind::fetch) {
       Order next;
       serve(station(order), next);
@@ -196,10 +193,10 @@ void ServerEnd::run() {
       continue;
     }
     if (is_link(order.kind)) {
-      exchange(fabric_, kLeader, order, number, link_memory_);
+      exchange(fabric_, kLeader, order, link_memory_, link_tags_);
     }
     const double seconds = order.kind == Order::Kind::rule ? apply_alone(order) : 0;
-    send(fabric_, kLeader, {kAnswerEpoch + number, 0}, seconds);
+    send(fabric_, kLeader, {kAnswerEpoch, link_tags_.answers++}, seconds);
     order = receive<Order>(fabric_, kLeader, {kOrderEpoch, orders_++});
   }
 }
@@ -238,7 +235,7 @@ ClientEnd::ClientEnd(Fabric& fabric)
             }
             return clients;
           }(),
-          kGroupEpoch) {}
+          kAllEpoch) {}
 ClientEnd::~ClientEnd() = default;
 
 ClientEnd::Station& ClientEnd::station(const Order& order) {
@@ -283,12 +280,11 @@ double ClientEnd::obey(const Order& order) {
 }
 
 double ClientEnd::use_link(const Order& order) {
-  const std::uint32_t number = orders_ - 1;
   const auto start = Clock::now();
   if (is_link(order.kind)) {
-    exchange(fabric_, kServer, order, number, link_memory_);
+    exchange(fabric_, kServer, order, link_memory_, link_tags_);
   }
-  const auto seconds = receive<double>(fabric_, kServer, {kAnswerEpoch + number, 0});
+  const auto seconds = receive<double>(fabric_, kServer, {kAnswerEpoch, link_tags_.answers++});
   return is_link(order.kind) ? seconds_since(start) : seconds;
 }
 
@@ -297,7 +293,7 @@ double ClientEnd::push(const Order& order) {
   if (group == nullptr) {
     const auto members = std::span(all_.members()).first(static_cast<std::size_t>(order.clients));
     group = std::make_unique<Group>(fabric_, std::vector<Rank>(members.begin(), members.end()),
-                                    kGroupEpoch * static_cast<std::uint32_t>(1 + order.clients));
+                                    kGroupEpoch + static_cast<std::uint32_t>(order.clients));
   }
   Station& to = station(order);
   require(group->barrier(patience()));

@@ -55,6 +55,11 @@ struct Parameters {
 
 /// Of the messages of the link alone; kept, as new memory is slow at first.
 using LinkMemory = std::array<std::vector<std::byte>, 2>;
+/// Counted alike at both ends.
+struct LinkTags {
+  std::uint32_t messages = 0;
+  std::uint32_t answers = 0;
+};
 
 /// The server's process: does what is ordered until the leader says quit.
 class ServerEnd {
@@ -71,6 +76,7 @@ class ServerEnd {
 
   Fabric& fabric_;
   LinkMemory link_memory_;
+  LinkTags link_tags_;
   std::uint32_t orders_ = 0;
   std::map<std::uint32_t, std::unique_ptr<Station>> stations_;
 };
@@ -96,6 +102,7 @@ class ClientEnd {
 
   Fabric& fabric_;
   LinkMemory link_memory_;
+  LinkTags link_tags_;
   Group all_;
   std::map<std::uint64_t, std::unique_ptr<Group>> pushing_;  ///< by their number
   std::uint32_t orders_ = 0;

@@ -16,6 +16,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -200,6 +201,12 @@ int run(int argc, char** argv) {
   app.add_option("--rank", rank)->group("");
   app.add_option("--folder", folder)->group("");
   CLI11_PARSE(app, argc, argv);
+  for (const auto& sizes : {settings.kilobytes, settings.update_kilobytes}) {
+    if (!std::ranges::all_of(sizes,
+                             [](std::uint64_t size) { return std::has_single_bit(size) && size <= 1U << 19U; })) {
+      throw InputError("--sizes and --update-sizes: expected powers of two up to 524288");
+    }
+  }
   const int processes = 1 + static_cast<int>(settings.most_clients());
   if (settings.transport == "socket") {
     SocketProcesses sockets({argv, argv + argc}, processes, rank, folder, patience());
