@@ -136,23 +136,28 @@ def measure_accuracy(arguments):
     return rows
 
 
+def delays_of(name, delay):
+    """Servers have no chaos of their own, so their answers take no longer, and what workers send takes twice as much: there
+    and back it is the same."""
+    events = ([f"delay worker {worker} by {2 * delay}ms" for worker in range(WORKERS)] if name in SERVED else
+              [f"delay link 0-1 by {delay}ms"])
+    return ["--chaos", "; ".join(events)] if delay else []
+
+
 def measure_links(arguments):
-    rows = []
-    for delay in arguments.delays:
-        for name in [*SERVED, *SYNCHRONOUS]:
-            # Servers have no chaos of their own, so their answers take no longer and what workers send takes twice as
-            # much: there and back it is the same.
-            events = ([f"delay worker {worker} by {2 * delay}ms" for worker in range(WORKERS)] if name in SERVED else
-                      [f"delay link 0-1 by {delay}ms"])
-            chaos = ["--chaos", "; ".join(events)] if delay else []
-            rates = [speed_of(arguments, name, *chaos) for _ in range(arguments.rounds)]
-            rows.append({"name": name, "delay_ms": delay, "samples_per_second": statistics.median(rates), "rounds": rates})
-            print(f"{delay} ms, {name}: {rows[-1]['samples_per_second']:,.0f}/s", file=sys.stderr)
+    names = [*SERVED, *SYNCHRONOUS]
+    rates = {(name, delay): [] for name in names for delay in arguments.delays}
+    for turn in range(arguments.rounds):
+        for (name, delay), found in rates.items() if turn % 2 == 0 else reversed(rates.items()):
+            found.append(speed_of(arguments, name, *delays_of(name, delay)))
+            print(f"round {turn + 1}, {delay} ms, {name}: {found[-1]:,.0f}/s", file=sys.stderr)
+    rows = [{"name": name, "delay_ms": delay, "samples_per_second": statistics.median(found), "rounds": found}
+            for (name, delay), found in rates.items()]
     rate = {(row["name"], row["delay_ms"]): row["samples_per_second"] for row in rows}
     fastest = min(arguments.delays)
     print_rows(["", *(f"{delay} ms" for delay in arguments.delays)],
                [[name, *(f"{rate[name, delay]:,.0f} ({rate[name, delay] / rate[name, fastest]:.0%})"
-                         for delay in arguments.delays)] for name in [*SERVED, *SYNCHRONOUS]])
+                         for delay in arguments.delays)] for name in names])
     return rows
 
 

@@ -1,7 +1,7 @@
 // bench_server: what a parameter server does with pushes and fetches, against what the link and the rule do alone.
 //
 //   build/release/bench_server                       over unix sockets; starts the other processes itself
-//   mpirun -n 17 build/release/bench_server --transport mpi
+//   mpirun -n 3 build/release/bench_server --transport mpi      -n 5, 17: updates/s of 4 and 16 clients
 //   build/release/bench_server --rounds 3 --sizes 4096 --clients 1,4
 //
 // Every client and the server is a process of its own. All measurements of a size take turns, so that a machine that
@@ -35,7 +35,9 @@ namespace {
 
 using Kind = Order::Kind;
 constexpr std::uint64_t kNone = 0, kSgd = 1, kAdagrad = 2;
+constexpr std::uint64_t kBandwidthClients = 2;  // one pushes, or both
 constexpr double kGoal = 0.8;
+constexpr const char* kUpdatesHeading = "\n  push  clients   updates/s    GB/s\n";
 
 struct Settings {
   std::string transport = "socket";
@@ -45,8 +47,6 @@ struct Settings {
   int rounds = 9;
   int milliseconds = 200;
   std::string out;
-
-  std::uint64_t most_clients() const { return std::max<std::uint64_t>(2, *std::ranges::max_element(clients)); }
 };
 
 Clock::time_point patience() { return Clock::now() + std::chrono::minutes(5); }
@@ -131,68 +131,103 @@ std::string bandwidths(ClientEnd& leader, const Settings& settings) {
   return json;
 }
 
-std::string updates(ClientEnd& leader, const Settings& settings) {
+/// Of as many clients as there are. Returns rows of JSON.
+std::string updates(ClientEnd& leader, const Settings& settings, std::uint64_t clients) {
   std::string json;
-  fmt::print("\n{:>6}  {:>7}  {:>10}  {:>6}\n", "push", "clients", "updates/s", "GB/s");
+  std::vector<Order> orders;
   for (const std::uint64_t kilobytes : settings.update_kilobytes) {
-    std::vector<Order> orders;
-    for (const std::uint64_t clients : settings.clients) {
-      orders.push_back({.kind = Kind::push, .rule = kSgd, .bytes = kilobytes << 10U, .clients = clients});
-    }
-    const Measured measured(leader, settings, orders);
-    for (const Order& order : orders) {
-      const double rate = static_cast<double>(order.clients) / measured.seconds(order);
-      fmt::print("{:>6}  {:>7}  {:>10.0f}  {:>6.2f}\n", size_text(order.bytes), order.clients, rate,
-                 measured.rate(order));
-      std::fflush(stdout);
-      json += fmt::format(R"({}  {{"bytes": {}, "clients": {}, "updates_per_second": {:.1f}}})",
-                          json.empty() ? "" : ",\n", order.bytes, order.clients, rate);
-    }
+    orders.push_back({.kind = Kind::push, .rule = kSgd, .bytes = kilobytes << 10U, .clients = clients});
+  }
+  const Measured measured(leader, settings, orders);
+  for (const Order& order : orders) {
+    const double rate = static_cast<double>(order.clients) / measured.seconds(order);
+    fmt::print("{:>6}  {:>7}  {:>10.0f}  {:>6.2f}\n", size_text(order.bytes), order.clients, rate,
+               measured.rate(order));
+    std::fflush(stdout);
+    json += fmt::format(R"({}  {{"bytes": {}, "clients": {}, "updates_per_second": {:.1f}}})",
+                        json.empty() ? "" : ",\n", order.bytes, order.clients, rate);
   }
   return json;
 }
 
-void lead(ClientEnd& leader, const Settings& settings) {
-  const std::string first = bandwidths(leader, settings);
-  const std::string second = updates(leader, settings);
-  leader.quit();
-  if (!settings.out.empty()) {
-    const std::filesystem::path path = settings.out;
-    if (path.has_parent_path()) {
-      std::filesystem::create_directories(path.parent_path());
-    }
-    std::ofstream out(path);
-    out << fmt::format(
-        "{{\n \"transport\": \"{}\",\n \"rounds\": {},\n \"bandwidth\": [\n{}\n ],\n \"updates\": [\n{}\n ]\n}}\n",
-        settings.transport, settings.rounds, first, second);
-    if (!out.flush()) {
-      throw FileError("cannot write " + settings.out);
-    }
-  }
-}
-
-void take_part(Fabric& fabric, const Settings& settings) {
+/// What is measured by one server and its clients: `lead` on the first client, which the others follow.
+template <typename Lead>
+void take_part(Fabric& fabric, const Lead& lead) {
   if (fabric.rank() == kServer) {
     ServerEnd(fabric).run();
     return;
   }
   ClientEnd client(fabric);
   if (fabric.rank() == kLeader) {
-    lead(client, settings);
+    lead(client);
+    client.quit();
   } else {
     client.follow();
   }
 }
 
+struct Results {
+  std::string bandwidths, updates;
+};
+
+void add_updates(Results& results, ClientEnd& leader, const Settings& settings, std::uint64_t clients) {
+  results.updates += (results.updates.empty() ? "" : ",\n") + updates(leader, settings, clients);
+}
+
+void write(const Settings& settings, const Results& results) {
+  const std::filesystem::path path = settings.out;
+  if (path.has_parent_path()) {
+    std::filesystem::create_directories(path.parent_path());
+  }
+  std::ofstream out(path);
+  out << fmt::format(
+      "{{\n \"transport\": \"{}\",\n \"rounds\": {},\n \"bandwidth\": [\n{}\n ],\n \"updates\": [\n{}\n ]\n}}\n",
+      settings.transport, settings.rounds, results.bandwidths, results.updates);
+  if (!out.flush()) {
+    throw FileError("cannot write " + settings.out);
+  }
+}
+
+/// One job after the other, each with no more clients than it needs.
+Results run_on_sockets(const std::vector<std::string>& words, const Settings& settings) {
+  Results results;
+  const auto job = [&](std::uint64_t clients, const auto& lead) {
+    std::vector<std::string> more = words;
+    const int processes = 1 + static_cast<int>(clients);
+    more.insert(more.end(), {"--processes", std::to_string(processes)});
+    SocketProcesses sockets(more, processes, 0, {}, patience());
+    take_part(sockets.fabric(), lead);
+  };
+  job(kBandwidthClients, [&](ClientEnd& leader) { results.bandwidths = bandwidths(leader, settings); });
+  fmt::print(kUpdatesHeading);
+  for (const std::uint64_t clients : settings.clients) {
+    job(clients, [&](ClientEnd& leader) { add_updates(results, leader, settings, clients); });
+  }
+  return results;
+}
+
+Results run_on_mpi(Fabric& fabric, const Settings& settings) {
+  Results results;
+  const auto clients = static_cast<std::uint64_t>(fabric.size() - 1);
+  take_part(fabric, [&](ClientEnd& leader) {
+    if (clients == kBandwidthClients) {
+      results.bandwidths = bandwidths(leader, settings);
+    }
+    fmt::print(kUpdatesHeading);
+    add_updates(results, leader, settings, clients);
+  });
+  return results;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("pushes and fetches of a parameter server against the link and the rule alone");
   Settings settings;
-  int rank = 0;
+  int rank = 0, processes = 0;
   std::string folder;
   app.add_option("--transport", settings.transport)->check(CLI::IsMember({"mpi", "socket"}));
   app.add_option("--sizes", settings.kilobytes, "KB of parameters, for bandwidths")->delimiter(',');
   app.add_option("--update-sizes", settings.update_kilobytes, "KB of parameters, for updates/s")->delimiter(',');
-  app.add_option("--clients", settings.clients, "how many push at once, for updates/s")
+  app.add_option("--clients", settings.clients, "sockets: how many push at once, for updates/s")
       ->delimiter(',')
       ->check(CLI::Range(1, 64));
   app.add_option("--rounds", settings.rounds)->check(CLI::Range(1, 1000));
@@ -200,6 +235,7 @@ int run(int argc, char** argv) {
   app.add_option("--out", settings.out, "JSON, such as bench/results/server.json");
   app.add_option("--rank", rank)->group("");
   app.add_option("--folder", folder)->group("");
+  app.add_option("--processes", processes)->group("");
   CLI11_PARSE(app, argc, argv);
   for (const auto& sizes : {settings.kilobytes, settings.update_kilobytes}) {
     if (!std::ranges::all_of(sizes,
@@ -207,19 +243,29 @@ int run(int argc, char** argv) {
       throw InputError("--sizes and --update-sizes: expected powers of two up to 524288");
     }
   }
-  const int processes = 1 + static_cast<int>(settings.most_clients());
   if (settings.transport == "socket") {
-    SocketProcesses sockets({argv, argv + argc}, processes, rank, folder, patience());
-    take_part(sockets.fabric(), settings);
+    const std::vector<std::string> words(argv, argv + argc);
+    if (rank > 0) {
+      SocketProcesses sockets(words, processes, rank, folder, patience());
+      take_part(sockets.fabric(), [](ClientEnd&) {});
+      return 0;
+    }
+    const Results results = run_on_sockets(words, settings);
+    if (!settings.out.empty()) {
+      write(settings, results);
+    }
     return 0;
   }
   MpiWorld world(patience());
-  if (world.size() != processes) {
-    throw InputError(fmt::format("start it with mpirun -n {}: a server and the clients", processes));
+  if (world.size() < 2) {
+    throw InputError("start it with mpirun -n: a server, and at least one client");
   }
   {
     MpiFabric fabric(world);
-    take_part(fabric, settings);
+    const Results results = run_on_mpi(fabric, settings);
+    if (fabric.rank() == kLeader && !settings.out.empty()) {
+      write(settings, results);
+    }
   }
   std::fflush(stdout);
   if (!world.finish(patience())) {
