@@ -9,32 +9,23 @@
 // cores again. "quit" or the end of input ends all.
 
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "comm/group.h"
+#include "socket_processes.h"
 #include "transport/mpi/mpi_fabric.h"
-#include "transport/socket/socket_fabric.h"
-#include "transport/temporary_folder.h"
 
 #ifdef DISTBELIEF_HAS_MPI
 #include <mpi.h>
 #endif
-
-extern char** environ;
 
 namespace distbelief {
 namespace {
@@ -126,71 +117,6 @@ void serve(Fabric& fabric, bool has_mpi) {
   }
 }
 
-/// The processes of ranks 1 … n - 1, which end when rank 0 closes its links.
-class Others {
- public:
-  Others(const char* program, int processes, const std::filesystem::path& folder) {
-    for (int rank = 1; rank < processes; ++rank) {
-      std::array<std::string, 9> words = {
-          program,  "--transport",        "socket",   "--processes",  std::to_string(processes),
-          "--rank", std::to_string(rank), "--folder", folder.string()};
-      std::array<char*, 10> argv = {};
-      std::ranges::transform(words, argv.begin(), [](std::string& word) { return word.data(); });
-      pid_t pid = 0;
-      if (::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv.data(), environ) != 0) {
-        throw Error("cannot start another process");
-      }
-      pids_.push_back(pid);
-    }
-  }
-  ~Others() {
-    for (const pid_t pid : pids_) {
-      ::waitpid(pid, nullptr, 0);
-    }
-  }
-  Others(const Others&) = delete;
-  Others& operator=(const Others&) = delete;
-
- private:
-  std::vector<pid_t> pids_;
-};
-
-/// Returns when every rank listens: each says so by a file.
-void wait_for_all(const std::filesystem::path& folder, int processes, int rank) {
-  const auto listens = [&](int of) { return folder / fmt::format("{}.listens", of); };
-  std::ofstream(listens(rank)).close();
-  const auto deadline = patience();
-  for (int other = 0; other < processes; ++other) {
-    while (!std::filesystem::exists(listens(other))) {
-      if (Clock::now() > deadline) {
-        throw Error(fmt::format("rank {} never listened", other));
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-}
-
-void run_on_sockets(const char* program, int processes, int rank, std::filesystem::path folder) {
-  std::optional<TemporaryFolder> own;
-  std::optional<Others> others;
-  if (rank == 0) {
-    folder = own.emplace().path();
-    others.emplace(program, processes, folder);
-  }
-  std::vector<Address> addresses;
-  for (int i = 0; i < processes; ++i) {
-    addresses.push_back(Address::unix_path((folder / std::to_string(i)).string()));
-  }
-  SocketListener listener(addresses[static_cast<std::size_t>(rank)]);
-  wait_for_all(folder, processes, rank);
-  SocketFabricResult result = connect_socket_fabric(Rank{rank}, addresses, listener, {}, patience());
-  if (result.fabric == nullptr) {
-    throw Error(result.reason);
-  }
-  serve(*result.fabric, false);
-  result.fabric.reset();  // before the others are waited for
-}
-
 int run(int argc, char** argv) {
   CLI::App app("times all-reduces");
   std::string transport = "mpi";
@@ -202,7 +128,8 @@ int run(int argc, char** argv) {
   app.add_option("--folder", folder);
   CLI11_PARSE(app, argc, argv);
   if (transport == "socket") {
-    run_on_sockets(argv[0], processes, rank, folder);
+    SocketProcesses sockets({argv, argv + argc}, processes, rank, folder, patience());
+    serve(sockets.fabric(), false);
     return 0;
   }
   MpiWorld world(patience());
