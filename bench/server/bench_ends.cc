@@ -155,7 +155,7 @@ void ServerEnd::serve(Station& station, Order& next) {
   transfer.receive(fabric_, kLeader, {kOrderEpoch, orders_++}, std::as_writable_bytes(std::span(&next, 1)));
   std::atomic<bool> over = false;
   Outcome outcome;
-  station.link.start([&] {
+  station.link.start(fabric_, [&] {
     const bool moved = station.port->advance();
     if (!over && transfer.ended(fabric_, outcome)) {
       over = true;
@@ -217,8 +217,8 @@ struct ClientEnd::Station {
   LinkThread link;
   ServerClient client;
 
-  void start() {
-    link.start([this] { return client.advance(); });
+  void start(const Fabric& fabric) {
+    link.start(fabric, [this] { return client.advance(); });
   }
 };
 
@@ -298,7 +298,7 @@ double ClientEnd::push(const Order& order) {
   Station& to = station(order);
   require(group->barrier(patience()));
   const auto start = Clock::now();
-  to.start();
+  to.start(fabric_);
   for (std::uint64_t i = 0; i < order.times; ++i) {
     const std::span<const float> part = to.gradient;
     to.client.add({&part, 1});
@@ -312,7 +312,7 @@ double ClientEnd::push(const Order& order) {
 
 double ClientEnd::fetch(const Order& order) {
   Station& from = station(order);
-  from.start();
+  from.start(fabric_);
   double seconds = 0;
   for (std::uint64_t i = 0; i < order.times; ++i) {
     require(from.client.report({}, "", patience()));

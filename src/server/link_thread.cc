@@ -22,8 +22,9 @@ constexpr unsigned long kNapSlackNanoseconds = 2'000;
 
 }  // namespace
 
-void LinkThread::start(std::function<bool()> advance) {
-  thread_ = std::jthread([this, advance = std::move(advance)](const std::stop_token& stop) { run(stop, advance); });
+void LinkThread::start(const Fabric& fabric, std::function<bool()> advance) {
+  thread_ = std::jthread(
+      [this, &fabric, advance = std::move(advance)](const std::stop_token& stop) { run(stop, fabric, advance); });
 }
 
 void LinkThread::stop() { thread_ = {}; }
@@ -34,11 +35,12 @@ void LinkThread::wake() {
   woken_.notify_one();
 }
 
-void LinkThread::run(const std::stop_token& stop, const std::function<bool()>& advance) {
+void LinkThread::run(const std::stop_token& stop, const Fabric& fabric, const std::function<bool()>& advance) {
   ::prctl(PR_SET_TIMERSLACK, kNapSlackNanoseconds);
   Clock::time_point moved_at = Clock::now();
   while (!stop.stop_requested()) {
-    if (advance()) {
+    const std::uint64_t moves = fabric.moves();
+    if (advance() || fabric.moves() != moves) {
       moved_at = Clock::now();
       continue;
     }

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <thread>
 
+#include "transport/fabric.h"
+
 namespace distbelief {
 
 /// The one thread that uses a process's fabric while parameters are served or fetched over it. It asks what stands on
@@ -16,15 +18,15 @@ class LinkThread {
   LinkThread(const LinkThread&) = delete;
   LinkThread& operator=(const LinkThread&) = delete;
 
-  /// `advance` does what can be done without waiting, and tells whether anything moved. It is called on this thread
-  /// until stop() returns.
-  void start(std::function<bool()> advance);
+  /// `advance` does what can be done over `fabric`, which is borrowed, without waiting, and tells whether anything
+  /// ended or began. It is called on this thread until stop() returns.
+  void start(const Fabric& fabric, std::function<bool()> advance);
   void stop();
   /// There is something new to move. Thread-safe, also before start() and after stop().
   void wake();
 
  private:
-  void run(const std::stop_token& stop, const std::function<bool()>& advance);
+  void run(const std::stop_token& stop, const Fabric& fabric, const std::function<bool()>& advance);
 
   std::mutex mutex_;
   std::condition_variable_any woken_;

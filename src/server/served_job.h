@@ -37,7 +37,7 @@ class ServedJob {
       node->port = std::make_unique<ServerPort>(
           *fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
           ServerPort::Options{.view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }});
-      node->link.start([port = node->port.get()] { return port->advance(); });
+      node->link.start(*fabrics_[static_cast<std::size_t>(i)], [port = node->port.get()] { return port->advance(); });
       places.push_back({.rank = Rank{i}, .blocks = placement.blocks_of(i)});
       servers_.push_back(std::move(node));
     }
@@ -48,7 +48,8 @@ class ServedJob {
                                          ServerClient::Options{.view = 1,
                                                                .incarnation = static_cast<std::uint64_t>(i + 1),
                                                                .wake = [node = node.get()] { node->link.wake(); }});
-      node->link.start([client = node->client.get()] { return client->advance(); });
+      node->link.start(*fabrics_[static_cast<std::size_t>(servers + i)],
+                       [client = node->client.get()] { return client->advance(); });
       clients_.push_back(std::move(node));
     }
   }

@@ -65,7 +65,7 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
       }
     });
   }
-  link_.start([this] {
+  link_.start(*team.fabric, [this] {
     const bool served = port_ != nullptr && port_->advance();
     return (client_ != nullptr && client_->advance()) || served;
   });

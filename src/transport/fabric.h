@@ -80,8 +80,11 @@ class Fabric {
 
   /// How the transfer ended; idle again afterwards. At the deadline it is cancelled first, and timed_out.
   virtual Outcome wait(Transfer& transfer, Clock::time_point deadline) = 0;
-  /// Moves on what can move on without waiting. True when the transfer is finished, so that wait() will not wait.
+  /// Moves on what can move on with this peer without waiting. True when the transfer is finished, so that wait() will
+  /// not wait.
   virtual bool progress(Transfer& transfer) = 0;
+  /// Grows while bytes move, where that can be seen, so that who asks for progress() knows a long message from none.
+  virtual std::uint64_t moves() const { return 0; }
   /// Gives the transfer up; a message that is on its way is thrown away when it comes. Returns at once.
   virtual void cancel(Transfer& transfer) = 0;
 

@@ -60,6 +60,7 @@ class FaultyFabric : public Fabric {
   int size() const override { return fabric_->size(); }
   Outcome wait(Transfer& transfer, Clock::time_point deadline) override;
   bool progress(Transfer& transfer) override;
+  std::uint64_t moves() const override { return fabric_->moves(); }
   void cancel(Transfer& transfer) override;
   void lose(Rank peer, const std::string& reason) override;
 

@@ -84,10 +84,10 @@ class SocketFabric : public Fabric {
   bool progress(Transfer& transfer) override {
     if (!finished(transfer)) {
       move_bytes(link(transfer.peer));
-      move_other_bytes(transfer.peer);
     }
     return finished(transfer);
   }
+  std::uint64_t moves() const override { return moves_; }
 
   void cancel(Transfer& transfer) override {
     take_losses();
@@ -148,6 +148,7 @@ class SocketFabric : public Fabric {
   bool move_bytes(WatchedLink& watched) {
     const bool moved = !watched.link.lost() && watched.link.move_bytes();
     watched.unwatch_if_lost();
+    moves_ += moved ? 1 : 0;
     return moved;
   }
 
@@ -209,6 +210,7 @@ class SocketFabric : public Fabric {
   }
 
   const Rank rank_;
+  std::uint64_t moves_ = 0;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::vector<std::unique_ptr<WatchedLink>> links_;  // by rank; none at our own
