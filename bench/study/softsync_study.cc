@@ -42,12 +42,12 @@ struct Settings {
   int learners = 30;
   std::int64_t batch = 4;
   std::vector<int> n = {1, 2, 5, 10, 15, 30};
-  std::vector<std::uint64_t> seeds = {1, 2, 3};
-  double rate = 0.1;
+  std::vector<std::uint64_t> seeds = {1, 2};
+  double rate = 0.03;
   double momentum = 0;
-  std::uint64_t samples = 20000;
-  std::uint64_t epochs = 1;
-  int points = 10;
+  std::uint64_t samples = 60000;
+  std::uint64_t epochs = 2;
+  int points = 12;
   VirtualTime::Spread spread;
 };
 
@@ -88,108 +88,140 @@ double mean_staleness(const RunResult& result) {
   return pushes > 0 ? sum / pushes : 0;
 }
 
-/// The paper divides its rate by 10 after 120 and after 130 of 140 epochs.
+/// What the rate is multiplied with: two steps down near the end, so that runs are compared where they settle and not
+/// by the noise of their last updates.
 double decay(std::uint64_t done, std::uint64_t all) {
-  return done * 140 < all * 120 ? 1 : (done * 140 < all * 130 ? 0.1 : 0.01);
+  return done * 14 < all * 12 ? 1 : (done * 14 < all * 13 ? 0.1 : 0.01);
 }
 
-struct Learner {
-  std::vector<float> values;  ///< as it took them
-  Version seen;
-  Batch batch;
-  std::uint64_t pushes = 0;
-};
-
-/// Of the test samples, for the points on the way; the last point is of all.
-constexpr std::uint64_t kCurveSamples = 2000;
-
-class Study {
- public:
-  explicit Study(const Settings& settings)
-      : settings_(settings), graph_(make_model({.source = settings.model})), table_(layout_parameters(graph_)) {
+/// Model and data, the same for all runs. Immutable.
+struct Subject {
+  explicit Subject(const Settings& settings)
+      : graph(make_model({.source = settings.model})), table(layout_parameters(graph)) {
     const DataSplits splits = open_data({.source = settings.data});
     const Normalization normalization = measure_normalization(*splits.train);
-    train_ = normalize(splits.train, normalization);
-    test_ = normalize(splits.test, normalization);
-    some_test_ =
-        std::make_shared<Subset>(test_, Sampler(test_->size(), 0, false), 0, std::min(kCurveSamples, test_->size()));
+    train = normalize(splits.train, normalization);
+    test = normalize(splits.test, normalization);
+    some_test =
+        std::make_shared<Subset>(test, Sampler(test->size(), 0, false), 0, std::min(kCurveSamples, test->size()));
   }
 
-  std::int64_t parameters() const { return table_.parameter_count(); }
+  static constexpr std::uint64_t kCurveSamples = 2000;
 
-  RunResult train(const Run& run) const {
-    Replica replica(graph_, table_, {.seed = run.seed});
-    std::vector<float> values(replica.values().size());
-    table_.initialize(run.seed, values);
-    const auto rule = make_rule({.name = "sgd", .momentum = settings_.momentum});
-    ParameterShard shard(table_, table_.everything(), *rule, values);
-    UpdateOptions update{.gather = run.waits() ? settings_.learners : std::max(1, settings_.learners / run.n),
-                         .staleness_rate = run.rate == Rate::by_staleness};
+  Graph graph;
+  ParameterTable table;
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> test;
+  std::shared_ptr<const Dataset> some_test;  ///< for the points on the way; the last point is of all
+};
 
-    VirtualTime time(settings_.learners, run.seed, settings_.spread);
-    std::vector<Learner> learners(static_cast<std::size_t>(settings_.learners));
-    const Sampler order(std::min(settings_.samples, train_->size()), run.seed, true);
-    const std::uint64_t all = order.samples() * settings_.epochs;
-    std::uint64_t handed_out = 0;
-    const auto begin = [&](int number) {
-      Learner& learner = learners[static_cast<std::size_t>(number)];
-      learner.values.resize(values.size());
-      learner.seen = shard.read(learner.values);
-      std::vector<std::uint64_t> ids(static_cast<std::size_t>(settings_.batch));
-      for (std::uint64_t& id : ids) {
-        id = order.at(handed_out / order.samples(), handed_out % order.samples());
-        ++handed_out;
-      }
-      train_->read(ids, 0, learner.batch);
-      time.begin(number);
-    };
+/// One run. All learners compute in one replica, one after the other, each from its own copy of the values.
+class Training {
+ public:
+  Training(const Settings& settings, const Subject& subject, const Run& run)
+      : settings_(settings),
+        subject_(subject),
+        run_(run),
+        order_(std::min(settings.samples, subject.train->size()), run.seed, true),
+        all_(order_.samples() * settings.epochs),
+        replica_(subject.graph, subject.table, {.seed = run.seed}),
+        values_(replica_.values().size()),
+        rule_(make_rule({.name = "sgd", .momentum = settings.momentum})),
+        shard_(subject.table, subject.table.everything(), *rule_, values_),
+        time_(settings.learners, run.seed, settings.spread),
+        learners_(static_cast<std::size_t>(settings.learners)) {
+    subject.table.initialize(run.seed, values_);
+  }
 
-    RunResult result;
-    std::uint64_t pushed = 0;
-    std::vector<int> waiting;
+  RunResult train() {
     for (int number = 0; number < settings_.learners; ++number) {
       begin(number);
     }
-    while (pushed < all && result.finite) {
-      const int number = time.next_end();
-      Learner& learner = learners[static_cast<std::size_t>(number)];
-      update.rate = static_cast<float>(settings_.rate * decay(pushed, all));
-      std::ranges::copy(learner.values, replica.values().begin());
-      const LossSums sums = replica.compute_gradient(learner.batch);
-      const UpdateReport report =
-          shard.apply({static_cast<std::uint64_t>(number), learner.pushes++}, replica.gradients(),
-                      1.0F / static_cast<float>(sums.rows), update, learner.seen);
-      ++result.staleness[report.staleness];
-      result.finite = report.finite && std::isfinite(sums.loss);
-      const std::uint64_t before = pushed;
-      pushed += static_cast<std::uint64_t>(sums.rows);
-      const auto points = static_cast<std::uint64_t>(settings_.points);
-      if (before * points / all != pushed * points / all || !result.finite) {
-        result.points.push_back(measure(replica, values, pushed, time.now(), pushed >= all || !result.finite));
-      }
+    std::vector<int> waiting;
+    while (pushed_ < all_ && result_.finite) {
+      const int number = time_.next_end();
+      const bool updated = push(number);
       waiting.push_back(number);
-      if (!run.waits() || shard.version() > learner.seen) {
-        std::ranges::for_each(waiting, begin);
+      if (updated || !run_.waits()) {
+        std::ranges::for_each(waiting, [this](int one) { begin(one); });
         waiting.clear();
       }
     }
-    result.updates = shard.version().value;
-    return result;
+    result_.updates = shard_.version().value;
+    return result_;
   }
 
  private:
-  Point measure(Replica& replica, std::span<const float> values, std::uint64_t samples, double time, bool last) const {
-    std::ranges::copy(values, replica.values().begin());
-    const LossSums sums = evaluate(replica, last ? *test_ : *some_test_, 500);
-    return {samples, time, 1 - accuracy(sums), mean_loss(sums)};
+  struct Learner {
+    std::vector<float> values;  ///< as it took them
+    Version seen;
+    Batch batch;
+    std::uint64_t pushes = 0;
+  };
+
+  Learner& learner(int number) { return learners_[static_cast<std::size_t>(number)]; }
+
+  /// The learner takes the newest values and the next samples, and computes from now on.
+  void begin(int number) {
+    Learner& one = learner(number);
+    one.values.resize(values_.size());
+    one.seen = shard_.read(one.values);
+    std::vector<std::uint64_t> ids(static_cast<std::size_t>(settings_.batch));
+    for (std::uint64_t& id : ids) {
+      id = order_.at(taken_ / order_.samples(), taken_ % order_.samples());
+      ++taken_;
+    }
+    subject_.train->read(ids, 0, one.batch);
+    time_.begin(number);
+  }
+
+  /// The learner's gradient is ready and goes to the shard. Whether this made an update.
+  bool push(int number) {
+    Learner& one = learner(number);
+    std::ranges::copy(one.values, replica_.values().begin());
+    const LossSums sums = replica_.compute_gradient(one.batch);
+    const Version before = shard_.version();
+    const UpdateReport report = shard_.apply({static_cast<std::uint64_t>(number), one.pushes++}, replica_.gradients(),
+                                             1.0F / static_cast<float>(sums.rows), update_options(), one.seen);
+    ++result_.staleness[report.staleness];
+    result_.finite = report.finite && std::isfinite(sums.loss);
+    const std::uint64_t points_before = points_due();
+    pushed_ += static_cast<std::uint64_t>(sums.rows);
+    if (points_due() != points_before || !result_.finite) {
+      measure();
+    }
+    return report.version > before;
+  }
+
+  UpdateOptions update_options() const {
+    return {.rate = static_cast<float>(settings_.rate * decay(pushed_, all_)),
+            .gather = run_.waits() ? settings_.learners : std::max(1, settings_.learners / run_.n),
+            .staleness_rate = run_.rate == Rate::by_staleness};
+  }
+
+  std::uint64_t points_due() const { return pushed_ * static_cast<std::uint64_t>(settings_.points) / all_; }
+
+  void measure() {
+    const bool last = pushed_ >= all_ || !result_.finite;
+    std::ranges::copy(values_, replica_.values().begin());
+    const LossSums sums = evaluate(replica_, last ? *subject_.test : *subject_.some_test, 500);
+    result_.points.push_back({pushed_, time_.now(), 1 - accuracy(sums), mean_loss(sums)});
   }
 
   const Settings& settings_;
-  Graph graph_;
-  ParameterTable table_;
-  std::shared_ptr<const Dataset> train_;
-  std::shared_ptr<const Dataset> test_;
-  std::shared_ptr<const Dataset> some_test_;
+  const Subject& subject_;
+  const Run run_;
+  const Sampler order_;
+  const std::uint64_t all_;  ///< samples of the run
+  Replica replica_;
+  std::vector<float> values_;  ///< the shard's
+  std::unique_ptr<UpdateRule> rule_;
+  ParameterShard shard_;
+  VirtualTime time_;
+  std::vector<Learner> learners_;
+  std::uint64_t taken_ = 0;   ///< samples that learners have begun
+  std::uint64_t pushed_ = 0;  ///< samples whose gradient the shard has
+  RunResult result_;
 };
 
 /// A number that JSON may lack.
@@ -211,6 +243,28 @@ std::string json(const Run& run, const RunResult& result) {
       run.waits() ? "hardsync" : "softsync", run.n, run.rate == Rate::plain ? "plain" : "by staleness", run.seed,
       result.points.back().error, result.finite, result.updates, result.points.back().time, mean_staleness(result),
       result.staleness.rbegin()->first, fmt::join(histogram, ", "), fmt::join(points, ", "));
+}
+
+/// All that is done so far: a study that is broken off leaves a whole file.
+void save(const std::filesystem::path& file, const Settings& settings, std::int64_t parameters,
+          const std::vector<std::string>& results) {
+  if (file.has_parent_path()) {
+    std::filesystem::create_directories(file.parent_path());
+  }
+  write_file_atomically(
+      file, fmt::format("{{\"learners\": {}, \"batch\": {}, \"parameters\": {}, \"lr\": {}, \"momentum\": {}, "
+                        "\"samples\": {}, \"epochs\": {},\n\"runs\": [\n{}\n]}}\n",
+                        settings.learners, settings.batch, parameters, settings.rate, settings.momentum,
+                        settings.samples, settings.epochs, fmt::join(results, ",\n")));
+}
+
+std::vector<Run> runs_of(std::uint64_t seed, const Settings& settings) {
+  std::vector<Run> runs = {{seed, 0, Rate::plain}};
+  for (const int n : settings.n) {
+    runs.push_back({seed, n, Rate::plain});
+    runs.push_back({seed, n, Rate::by_staleness});
+  }
+  return runs;
 }
 
 int run(int argc, char** argv) {
@@ -236,22 +290,17 @@ int run(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   set_thread_count(1);
-  const Study study(settings);
+  const Subject subject(settings);
   std::cout << fmt::format("{} learners, mini-batch {}, {} parameters, rate {}, momentum {}, {} epochs of {} samples\n",
-                           settings.learners, settings.batch, study.parameters(), settings.rate, settings.momentum,
-                           settings.epochs, settings.samples)
+                           settings.learners, settings.batch, subject.table.parameter_count(), settings.rate,
+                           settings.momentum, settings.epochs, settings.samples)
             << fmt::format("{:>4}  {:12} {:13} {:>8} {:>8} {:>16} {:>5} {:>12} {:>8}\n", "seed", "", "rate", "error",
                            "updates", "staleness: mean", "max", "virtual time", "seconds");
   std::vector<std::string> results;
   for (const std::uint64_t seed : settings.seeds) {
-    std::vector<Run> runs = {{seed, 0, Rate::plain}};
-    for (const int n : settings.n) {
-      runs.push_back({seed, n, Rate::plain});
-      runs.push_back({seed, n, Rate::by_staleness});
-    }
-    for (const Run& one : runs) {
+    for (const Run& one : runs_of(seed, settings)) {
       const auto start = Clock::now();
-      const RunResult result = study.train(one);
+      const RunResult result = Training(settings, subject, one).train();
       std::cout << fmt::format("{:4}  {:12} {:13} {:6.2f} % {:8} {:16.2f} {:5} {:12.0f} {:8.1f}{}", seed, one.name(),
                                one.rate == Rate::plain ? "plain" : "by staleness", 100 * result.points.back().error,
                                result.updates, mean_staleness(result), result.staleness.rbegin()->first,
@@ -259,17 +308,9 @@ int run(int argc, char** argv) {
                                result.finite ? "" : "  values are not finite")
                 << std::endl;
       results.push_back(json(one, result));
+      save(out, settings, subject.table.parameter_count(), results);
     }
   }
-  const std::filesystem::path file = out;
-  if (file.has_parent_path()) {
-    std::filesystem::create_directories(file.parent_path());
-  }
-  write_file_atomically(
-      file, fmt::format("{{\"learners\": {}, \"batch\": {}, \"parameters\": {}, \"lr\": {}, \"momentum\": {}, "
-                        "\"samples\": {}, \"epochs\": {},\n\"runs\": [\n{}\n]}}\n",
-                        settings.learners, settings.batch, study.parameters(), settings.rate, settings.momentum,
-                        settings.samples, settings.epochs, fmt::join(results, ",\n")));
   return 0;
 }
 
