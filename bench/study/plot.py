@@ -205,6 +205,9 @@ def main():
     arguments = parser.parse_args()
     settings, runs = read(arguments.results)
     ns = sorted({n for n, _ in runs if n})
+    missing = [(n, rate) for n in ns for rate in ("plain", "by staleness") if not runs[n, rate]]
+    if missing or not ns or not runs[0, "plain"]:
+        raise SystemExit(f"plot.py: the study is not complete; without a run: {missing or 'hardsync, or every n'}")
     arguments.out.write_text(draw(settings, ns, runs))
     print_table(settings, ns, runs)
 
