@@ -57,14 +57,14 @@ class Panel:
         self.parts.append(f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="{width}" '
                           f'stroke-linejoin="round" stroke-dasharray="{dash}"/>')
 
-    def dot(self, x, y, color, low=None, high=None):
-        if low is not None and high - low > 1e-9:
-            self.parts.append(f'<path d="M{self.x(x):.1f} {self.y(low):.1f}V{self.y(high):.1f}" stroke="{color}" '
-                              'stroke-width="1.5"/>')
-        self.parts.append(f'<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="4.5" fill="{color}"/>')
+    def dot(self, x, y, color, radius=4.0):
+        self.parts.append(f'<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="{radius}" fill="{color}"/>')
 
     def legend(self, x, y, entries):
         """At this place of the picture, entries of (words, color, dash), one below the other."""
+        width = 40 + 6.5 * max(len(words) for words, _, _ in entries)
+        self.parts.append(f'<rect x="{x - 6}" y="{y - 12}" width="{width:.0f}" height="{18 * len(entries) + 6}" '
+                          'fill="white" fill-opacity="0.85"/>')
         for i, (words, color, dash) in enumerate(entries):
             height = y + 18 * i
             self.parts.append(f'<path d="M{x} {height}h22" stroke="{color}" stroke-width="2.5" '
@@ -97,42 +97,40 @@ def errors(runs):
 
 def draw_errors(panel, ns, runs):
     ticks = [(0, "hardsync")] + [(place + 1, str(n)) for place, n in enumerate(ns)]
-    panel.frame("Test error at the end", "n", "test error", ticks, percent_ticks(range(0, 101, 20)))
-    hard = statistics.mean(errors(runs[0, "plain"]))
+    panel.frame("Test error at the end", "n (a dot is a run, lines join medians)", "test error", ticks,
+                percent_ticks(range(0, 101, 20)))
+    hard = statistics.median(errors(runs[0, "plain"]))
     panel.line([(panel.x_range[0], hard), (panel.x_range[1], hard)], HARD, "3 4", 1.2)
-    panel.dot(0, hard, HARD)
-    for rate, color in (("plain", PLAIN), ("by staleness", DIVIDED)):
-        points = [(place + 1, errors(runs[n, rate])) for place, n in enumerate(ns)]
-        panel.line([(x, statistics.mean(values)) for x, values in points], color)
-        for x, values in points:
-            panel.dot(x, statistics.mean(values), color, min(values), max(values))
+    dots = [(0, value, HARD) for value in errors(runs[0, "plain"])]
+    for rate, color, aside in (("plain", PLAIN, -0.12), ("by staleness", DIVIDED, 0.12)):  # beside, not behind each other
+        points = [(place + 1 + aside, errors(runs[n, rate])) for place, n in enumerate(ns)]
+        panel.line([(x, statistics.median(values)) for x, values in points], color, "", 1.5)
+        dots += [(x, value, color) for x, values in points for value in values]
+    for x, value, color in dots:
+        panel.dot(x, value, color)
     panel.legend(panel.box[0] + 20, panel.y(64), [("plain rate", PLAIN, ""), ("rate / staleness", DIVIDED, "")])
 
 
-def mean_curve(runs):
-    """Errors by samples, over the seeds; a run that ended early stays where it was."""
-    samples = sorted({point[0] for run in runs if run["finite"] for point in run["points"]} or
-                     {point[0] for run in runs for point in run["points"]})
-    def at(run, place):
-        return next((point[2] for point in run["points"] if point[0] >= place), run["points"][-1][2])
-    return [(0, 90)] + [(place, 100 * statistics.mean(at(run, place) for run in runs)) for place in samples]
+def curve(run, most):
+    """Errors by samples; a run that ended early stays where it was."""
+    points = [(0, 90)] + [(point[0], 100 * point[2]) for point in run["points"]]
+    return points if points[-1][0] >= most else points + [(most, points[-1][1])]
 
 
 def draw_curves(panel, ns, runs):
     most = panel.x_range[1]
     step = most / 6
-    panel.frame("On the way", "samples", "test error",
+    panel.frame("On the way, every run", "samples", "test error",
                 [(step * i, f"{step * i / 1000:.0f}k" if i else "0") for i in range(7)],
                 percent_ticks(range(0, 101, 20)))
     entries = []
     for rate, shades, words in (("plain", REDS, "plain"), ("by staleness", BLUES, "/ staleness")):
         for n, color in zip(ns, shades):
-            curve = mean_curve(runs[n, rate])
-            if curve[-1][0] < most:
-                curve.append((most, curve[-1][1]))
-            panel.line(curve, color)
+            for run in runs[n, rate]:
+                panel.line(curve(run, most), color, "", 1.3)
             entries.append((f"n = {n}, {words}", color, ""))
-    panel.line(mean_curve(runs[0, "plain"]), HARD, "5 4")
+    for run in runs[0, "plain"]:
+        panel.line(curve(run, most), HARD, "5 4", 1.3)
     entries.append(("hardsync", HARD, "5 4"))
     panel.legend(panel.x(0.62 * most), panel.y(78), entries)
 
@@ -175,26 +173,21 @@ def draw(settings, ns, runs):
 
 
 def error_words(runs):
-    values = errors(runs)
-    words = f"{statistics.mean(values):.1f} %"
-    if len(values) > 1:
-        words += f" ({min(values):.1f} to {max(values):.1f})"
-    return words
+    """Each run's, as the mean of runs that fail and runs that do not says nothing; an asterisk: not finite."""
+    return " · ".join(f"{100 * run['error']:.1f}{'' if run['finite'] else '*'}" for run in runs)
 
 
 def print_table(settings, ns, runs):
-    print("| | gradients an update | updates | staleness: mean | most | virtual time | plain rate | rate / staleness |")
+    print("| | gradients an update | updates | staleness: mean | most | virtual time "
+          "| error, plain rate | error, rate / staleness |")
     print("|---|---|---|---|---|---|---|---|")
     for n in [0, *ns]:
         full = runs[n, "by staleness" if n else "plain"]
         gathered = settings["learners"] // n if n else settings["learners"]
-        # Runs that became infinite or NaN are counted: they ended early.
-        lost = sum(not run["finite"] for run in runs[n, "plain"])
-        plain = error_words(runs[n, "plain"]) + (f", {lost} of {len(runs[n, 'plain'])} not finite" if lost else "")
         mean = statistics.mean(run["staleness"]["mean"] for run in full)
         print(f"| {f'n = {n}' if n else 'hardsync'} | {gathered} | {full[0]['updates']:,} | {mean:.2f} | "
               f"{max(run['staleness']['max'] for run in full)} | "
-              f"{statistics.mean(run['virtual_time'] for run in full):.0f} | {plain} | "
+              f"{statistics.mean(run['virtual_time'] for run in full):.0f} | {error_words(runs[n, 'plain'])} | "
               f"{error_words(full) if n else ''} |")
 
 

@@ -42,7 +42,7 @@ struct Settings {
   int learners = 30;
   std::int64_t batch = 4;
   std::vector<int> n = {1, 2, 5, 10, 15, 30};
-  std::vector<std::uint64_t> seeds = {1, 2};
+  std::vector<std::uint64_t> seeds = {1, 2, 3};
   double rate = 0.03;
   double momentum = 0;
   std::uint64_t samples = 60000;
