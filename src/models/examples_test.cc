@@ -26,6 +26,7 @@ TEST(Examples, AllBuild) {
       {"mlp.yaml", kImages},
       {"convnet.yaml", {}},
       {"residual.yaml", kImages},
+      {"small-cnn.yaml", {}},
       {"sparse-logistic.yaml", {.input = {500}, .sparse = true, .classes = 3}},
       {"embedding.yaml", {}}};
   int files = 0;
