@@ -37,14 +37,27 @@ class Algorithms(job_test.JobTest):
                     self.expect_every_sample_once(name, 4500)
                     self.expect_nothing_left(name)
 
+    def test_servers_may_be_inside_the_workers(self):
+        for transport in TRANSPORTS:
+            for algorithm in ("async", "downpour-prefetch"):
+                with self.subTest(transport=transport, algorithm=algorithm):
+                    name = f"{algorithm}-{transport}"
+                    self.train(*self.small(name, noise=1), *ALGORITHMS[algorithm], "--workers", "3", "--servers", "0",
+                               "--epochs", "3", "--transport", transport)
+                    summary = self.summary(name)
+                    self.assertEqual((summary["status"], summary["workers"], summary["servers"]), ("finished", 3, 0))
+                    self.assertGreater(summary["test_accuracy"], 0.8)
+                    self.expect_every_sample_once(name, 4500)
+                    self.expect_nothing_left(name)
+
     def test_one_worker_gives_the_model_of_one_process_bit_for_bit(self):
         recipe = ["--epochs", "2", "--momentum", "0.9", "--schedule", "cosine", "--weight-decay", "0.001"]
         self.train(*self.small("alone"), *recipe)
         for transport in TRANSPORTS:
-            for algorithm in ("async", "downpour"):
-                with self.subTest(transport=transport, algorithm=algorithm):
-                    name = f"{algorithm}-{transport}"
-                    self.train(*self.small(name), *recipe, "--algorithm", algorithm, "--workers", "1", "--servers", "3",
+            for algorithm, servers in (("async", "3"), ("downpour", "3"), ("async", "0")):
+                with self.subTest(transport=transport, algorithm=algorithm, servers=servers):
+                    name = f"{algorithm}-{transport}-{servers}"
+                    self.train(*self.small(name), *recipe, "--algorithm", algorithm, "--workers", "1", "--servers", servers,
                                "--transport", transport)
                     self.assertEqual(self.model(name), self.model("alone"))
 
@@ -129,6 +142,16 @@ class Failures(job_test.JobTest):
         self.assertIn("server 3 (pid ", summary["problem"])
         self.expect_nothing_left("server")
 
+    def test_a_worker_that_dies_with_its_server_is_named_and_ends_the_job(self):
+        for transport in SURVIVABLE:
+            with self.subTest(transport=transport):
+                output = self.train(*self.small(transport, samples=15000), *ALGORITHMS["async"], "--workers", "3",
+                                    "--servers", "0", "--epochs", "2000", "--transport", transport, "--chaos",
+                                    "kill worker 1 at step 300", code=4)
+                self.assertIn("worker 1 (pid ", output)
+                self.assertEqual(self.summary(transport)["status"], "lost")
+                self.expect_nothing_left(transport)
+
     def test_when_all_workers_are_killed_the_run_is_lost(self):
         self.train(*self.small("all"), *ALGORITHMS["async"], "--workers", "2", "--servers", "2", "--epochs", "50",
                    "--transport", "socket", "--chaos", "kill worker 0 at step 9; kill worker 1 at step 20", code=4)
@@ -182,7 +205,8 @@ class Resumption(job_test.JobTest):
             with self.subTest(transport=transport):
                 whole, broken = f"whole-{transport}", f"broken-{transport}"
                 self.train(*self.small(whole, samples=9000), *recipe, "--transport", transport)
-                process = self.start(*self.small(broken, samples=9000), *recipe, "--transport", transport)
+                process = self.start(*self.small(broken, samples=9000), *recipe, "--transport", transport, "--chaos",
+                                     "slow worker 0 x20 from step 50")
                 self.wait_for_steps(broken, process)
                 process.send_signal(signal.SIGINT)
                 output, _ = process.communicate(timeout=job_test.DEADLINE)
@@ -194,8 +218,8 @@ class Resumption(job_test.JobTest):
     def test_each_algorithm_goes_on_after_everything_was_killed(self):
         for algorithm, choices in ALGORITHMS.items():
             with self.subTest(algorithm=algorithm):
-                process = self.start(*self.small(algorithm, samples=15000, noise=1), *choices, "--workers", "3", "--servers",
-                                     "2", "--epochs", "400", "--checkpoint-every", "50", "--keep-checkpoints", "2",
+                process = self.start(*self.small(algorithm, samples=3000, noise=1), *choices, "--workers", "3", "--servers",
+                                     "2", "--epochs", "4000", "--checkpoint-every", "50", "--keep-checkpoints", "2",
                                      "--transport", "socket")
                 self.wait_until(lambda: len(self.checkpoints(algorithm)) > 1, "two checkpoints")
                 pids = list(processes_in(self.path(algorithm)))
@@ -205,11 +229,23 @@ class Resumption(job_test.JobTest):
                 self.wait_until(lambda: not processes_in(self.path(algorithm)), "all processes to end")
                 with open(os.path.join(self.path(algorithm), "checkpoints", self.checkpoints(algorithm)[-1],
                                        "manifest.json")) as file:
-                    epochs = json.load(file)["epoch"] + 3  # beyond what anybody had begun
+                    epochs = json.load(file)["epoch"] + 12  # beyond what anybody had begun
                 self.train("--resume", self.path(algorithm), "--epochs", str(epochs))
                 self.assertEqual(self.summary(algorithm)["status"], "finished")
-                self.expect_every_sample_once(algorithm, 15000 * epochs)
+                self.expect_every_sample_once(algorithm, 3000 * epochs)
                 self.expect_nothing_left(algorithm)
+
+    def test_a_run_with_servers_inside_goes_on_after_an_interrupt(self):
+        process = self.start(*self.small("inside", samples=3000), *ALGORITHMS["async"], "--workers", "2", "--servers", "0",
+                             "--epochs", "4000", "--transport", "socket")
+        self.wait_for_steps("inside", process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=job_test.DEADLINE)
+        self.assertIn("go on with: distbelief train --resume", output)
+        self.assertEqual(self.summary("inside")["samples"]["lost"], 0)
+        epochs = self.summary("inside")["epochs"] + 12
+        self.train("--resume", self.path("inside"), "--epochs", str(epochs))
+        self.expect_every_sample_once("inside", 3000 * epochs)
 
     def checkpoints(self, name):
         folder = os.path.join(self.path(name), "checkpoints")
@@ -232,6 +268,8 @@ class BadInput(job_test.JobTest):
 
     def test_choices_of_another_algorithm_are_refused(self):
         self.expect_refusal("--n-push and --n-fetch are for --algorithm downpour", "--algorithm", "async", "--n-push", "2")
+        self.expect_refusal("--warm-start is for algorithms with parameter servers", "--warm-start", "5")
+        self.expect_refusal("--n 2 is for --algorithm softsync", "--algorithm", "async", "--n", "2")
         self.expect_refusal("--n 5: with --workers 4", "--algorithm", "softsync", "--workers", "4", "--n", "5")
 
     def test_a_run_goes_on_with_as_many_servers_and_units_of_the_same_size(self):
@@ -243,6 +281,8 @@ class BadInput(job_test.JobTest):
         self.assertIn("its checkpoints are of --batch times --n-push 30, not 15", output)
         output = self.train("--resume", self.path("run"), "--epochs", "2", "--algorithm", "allreduce", code=2)
         self.assertIn("its checkpoints are of --algorithm async, not allreduce", output)
+        output = self.train("--resume", self.path("run"), "--epochs", "2", "--momentum", "0.9", code=2)
+        self.assertIn("its checkpoints are of --optimizer", output)
         self.train("--resume", self.path("run"), "--epochs", "2")
         self.expect_every_sample_once("run", 3000)
 

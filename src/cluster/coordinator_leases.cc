@@ -7,7 +7,8 @@
 namespace distbelief {
 
 void CoordinatorState::on(Record& record, const control::LeasePlan& plan) {
-  if (record.info.role != Role::server || leases_) {
+  const bool leads = rules_.servers > 0 ? record.info.role == Role::server : record.info.rank == Rank{0};
+  if (!leads || leases_) {
     misbehaves(record, "a LeasePlan");
     return;
   }

@@ -81,7 +81,11 @@ bool PeerRounds::ended(Message& message, std::optional<Clock::time_point> deadli
 }
 
 bool PeerRounds::delivered(Slot& slot) {
-  return std::ranges::all_of(slot.out, [&](Message& message) { return ended(message); });
+  bool all = true;
+  for (Message& message : slot.out) {
+    all = ended(message) && all;  // each is asked: that is what moves it on
+  }
+  return all;
 }
 
 std::optional<std::span<std::byte>> PeerRounds::outgoing() {
@@ -128,7 +132,11 @@ void PeerRounds::release(int position) {
 }
 
 bool PeerRounds::all_delivered() {
-  return std::ranges::all_of(slots_, [&](Slot& slot) { return delivered(slot); });
+  bool all = true;
+  for (Slot& slot : slots_) {
+    all = delivered(slot) && all;
+  }
+  return all;
 }
 
 void PeerRounds::progress() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -63,6 +64,7 @@ class ParameterServer {
   [[nodiscard]] bool flush();
   /// Multiplies all rates from now on.
   void slow_down(float factor);
+  float rate_factor() const { return rate_factor_; }
 
   /// Before anybody pushes: all values, in the order of the blocks.
   void set_values(std::span<const float> values);
@@ -70,7 +72,8 @@ class ParameterServer {
   /// The whole state as bytes: blocks, each of one moment, and leases. So that a set of such states, of servers that
   /// went on meanwhile, can be continued from, leases that are done are named too from mark() on to the next save.
   void mark();
-  std::string save();
+  /// Nothing when some of the numbers are not finite: nobody wants to go on from there.
+  std::optional<std::string> save();
   /// Throws FileError, naming `source`. Nobody pushes meanwhile.
   void restore(std::string_view state, const std::string& source);
   /// The same in pieces, for who is told to: `out` is filled as far as the state goes.

@@ -31,6 +31,7 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
       return blocks * sizeof(std::uint64_t);
     case RequestHead::Kind::report:
       return kMostWords;
+    case RequestHead::Kind::leave:
     case RequestHead::Kind::flush:
     case RequestHead::Kind::slow_down:
     case RequestHead::Kind::mark:
@@ -56,15 +57,20 @@ std::size_t most_request_bytes(std::size_t blocks, std::size_t floats) {
 
 std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats) { return most_request_bytes(blocks, floats); }
 
-ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
-                 std::span<std::byte> out) {
+namespace {
+
+ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
+                    std::span<std::byte> out) {
   switch (head.kind) {
     case RequestHead::Kind::report:
+    case RequestHead::Kind::leave:
       return {};
     case RequestHead::Kind::flush:
       return {.status = server.flush() ? ReplyHead::Status::done : ReplyHead::Status::nonfinite};
     case RequestHead::Kind::slow_down:
-      server.slow_down(head.scale);
+      if (head.scale > 0 && head.scale <= 1) {
+        server.slow_down(head.scale);
+      }
       return {};
     case RequestHead::Kind::set:
       server.set_values(numbers<float>(in.subspan(server.blocks() * sizeof(std::uint64_t)), server.floats()));
@@ -95,6 +101,15 @@ ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<con
   const std::size_t floats = server.read(versions, numbers<std::uint64_t>(out, blocks),
                                          numbers<float>(out.subspan(versions_bytes), server.floats()));
   reply.body_bytes = versions_bytes + floats * sizeof(float);
+  return reply;
+}
+
+}  // namespace
+
+ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
+                 std::span<std::byte> out) {
+  ReplyHead reply = answer_of(server, head, in, out);
+  reply.rate_factor = server.rate_factor();
   return reply;
 }
 

@@ -20,12 +20,12 @@ class ServedJob {
             int clients, const UpdateOptions& options)
       : map_(table, servers), fabrics_(make_local_fabrics(servers + clients)) {
     std::vector<std::uint64_t> ids;
-    std::vector<Rank> client_ranks;
+    std::vector<ServerPort::Client> client_ranks;
     for (int i = 0; i < servers; ++i) {
       ids.push_back(static_cast<std::uint64_t>(i));
     }
     for (int i = 0; i < clients; ++i) {
-      client_ranks.push_back(Rank{servers + i});
+      client_ranks.push_back({.rank = Rank{servers + i}, .role = ClientRole::leader});
     }
     const Placement placement(map_, ids);
     std::vector<ServerClient::Server> places;
@@ -47,6 +47,7 @@ class ServedJob {
           std::make_unique<ServerClient>(*fabrics_[static_cast<std::size_t>(servers + i)], map_, places,
                                          ServerClient::Options{.view = 1,
                                                                .incarnation = static_cast<std::uint64_t>(i + 1),
+                                                               .role = ClientRole::leader,
                                                                .wake = [node = node.get()] { node->link.wake(); }});
       node->link.start(*fabrics_[static_cast<std::size_t>(servers + i)],
                        [client = node->client.get()] { return client->advance(); });

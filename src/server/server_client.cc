@@ -17,8 +17,9 @@ class ServerClient::Asked {
  public:
   enum class State : std::uint8_t { idle, submitted, head, body, answered };
 
-  Asked(Rank server, Channel channel, std::size_t request_most, std::size_t reply_most)
+  Asked(Rank server, ClientRole role, Channel channel, std::size_t request_most, std::size_t reply_most)
       : server_(server),
+        role_(role),
         channel_(channel),
         body_(std::max(request_most, kMostWords)),
         reply_body_(std::max(reply_most, kMostWords)) {}
@@ -50,12 +51,12 @@ class ServerClient::Asked {
   bool advance(Fabric& fabric, std::uint32_t view) {
     switch (state_.load(std::memory_order_acquire)) {
       case State::submitted:
-        head_in_.receive(fabric, server_, channel_tag(view, channel_, turn_, false),
+        head_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_head),
                          std::as_writable_bytes(std::span(&reply, 1)));
-        head_out_.send(fabric, server_, channel_tag(view, channel_, turn_, false),
+        head_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_head),
                        std::as_bytes(std::span(&request, 1)));
         if (request.body_bytes > 0) {
-          body_out_.send(fabric, server_, channel_tag(view, channel_, turn_, true), body_bytes());
+          body_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_body), body_bytes());
         }
         state_.store(State::head, std::memory_order_relaxed);
         return true;
@@ -71,7 +72,7 @@ class ServerClient::Asked {
           finish();
           return true;
         }
-        body_in_.receive(fabric, server_, channel_tag(view, channel_, turn_, true),
+        body_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_body),
                          {reply_body_.data(), static_cast<std::size_t>(reply.body_bytes)});
         state_.store(State::body, std::memory_order_relaxed);
         return true;
@@ -103,6 +104,7 @@ class ServerClient::Asked {
   }
 
   const Rank server_;
+  const ClientRole role_;
   const Channel channel_;
   std::atomic<State> state_ = State::idle;
   std::uint32_t turn_ = 0;
@@ -143,8 +145,8 @@ ServerClient::ServerClient(Fabric& fabric, const BlockMap& map, const std::vecto
     const std::size_t fetch = request_bytes(RequestHead::Kind::fetch, blocks, place->floats);
     const std::size_t reply = most_reply_bytes(blocks, place->floats);
     place->gathered = Buffer(std::max(push, kMostWords));
-    place->change = std::make_unique<Asked>(server.rank, Channel::change, push, reply);
-    place->read = std::make_unique<Asked>(server.rank, Channel::read, fetch, reply);
+    place->change = std::make_unique<Asked>(server.rank, options_.role, Channel::change, push, reply);
+    place->read = std::make_unique<Asked>(server.rank, options_.role, Channel::read, fetch, reply);
     places_.push_back(std::move(place));
   }
 }
@@ -264,6 +266,9 @@ Outcome ServerClient::wait(Asked& asked, Clock::time_point deadline) {
   if (!answered_.wait_until(lock, deadline, [&] { return asked.answered(); })) {
     return {Outcome::Kind::timed_out, {}, "a server did not answer in time"};
   }
+  if (asked.outcome.ok()) {
+    rate_factor_ = asked.reply.rate_factor;
+  }
   return asked.outcome;
 }
 
@@ -313,6 +318,15 @@ ServerClient::PushReport ServerClient::ask(std::unique_ptr<Place>& place, Clock:
   return report;
 }
 
+ServerClient::PushReport ServerClient::leave(Clock::time_point deadline) {
+  PushReport report = wait_pushed(deadline);
+  if (!report.outcome.ok()) {
+    return report;
+  }
+  places_.front()->change->request = {.kind = RequestHead::Kind::leave, .incarnation = options_.incarnation};
+  return ask(places_.front(), deadline);
+}
+
 ServerClient::PushReport ServerClient::order(RequestHead::Kind kind, float scale, Clock::time_point deadline) {
   PushReport report = wait_pushed(deadline);
   if (!report.outcome.ok()) {
@@ -342,7 +356,7 @@ ServerClient::PushReport ServerClient::set_values(std::span<const float> values,
   return report;
 }
 
-Outcome ServerClient::save(std::vector<std::string>& states, Clock::time_point deadline) {
+ServerClient::PushReport ServerClient::save(std::vector<std::string>& states, Clock::time_point deadline) {
   PushReport report = wait_pushed(deadline);
   states.clear();
   for (std::unique_ptr<Place>& place : places_) {
@@ -353,13 +367,17 @@ Outcome ServerClient::save(std::vector<std::string>& states, Clock::time_point d
       if (report.outcome.ok()) {
         report = ask(place, deadline);
       }
-      if (!report.outcome.ok()) {
-        return report.outcome;
+      if (!report.outcome.ok() || report.status != ReplyHead::Status::done) {
+        return report;
       }
       state.append(reinterpret_cast<const char*>(asked.reply_body().data()), asked.reply.body_bytes);
     } while (state.size() < asked.reply.total && asked.reply.body_bytes > 0);
+    if (state.size() != asked.reply.total) {
+      report.outcome = {Outcome::Kind::mismatch, {}, "a server told less of its state than it has"};
+      return report;
+    }
   }
-  return {};
+  return report;
 }
 
 ServerClient::PushReport ServerClient::restore(const std::vector<std::string>& states, Clock::time_point deadline) {

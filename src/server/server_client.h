@@ -31,6 +31,7 @@ class ServerClient {
   struct Options {
     std::uint32_t view = 0;
     std::uint64_t incarnation = 0;
+    ClientRole role = ClientRole::worker;
     std::function<void()> wake = {};  ///< called when there is something to send
   };
   /// `fabric` and `map` are borrowed.
@@ -70,6 +71,9 @@ class ServerClient {
   /// the answer.
   PushReport report(const UnitReport& done, const std::string& words, Clock::time_point deadline);
 
+  /// Tells the first server that nothing more comes from this worker.
+  PushReport leave(Clock::time_point deadline);
+
   // For the client that leads; each waits for the answers.
 
   /// Tells all servers: flush, slow_down or mark.
@@ -77,7 +81,8 @@ class ServerClient {
   /// Training begins with these values, of the whole space.
   PushReport set_values(std::span<const float> values, Clock::time_point deadline);
   /// What ParameterServer::save() of each server gives; in the order of the servers.
-  Outcome save(std::vector<std::string>& states, Clock::time_point deadline);
+  /// Status nonfinite: some of their numbers are not finite, and there is nothing.
+  PushReport save(std::vector<std::string>& states, Clock::time_point deadline);
   /// Status damaged: a state is not one of its server.
   PushReport restore(const std::vector<std::string>& states, Clock::time_point deadline);
 
@@ -88,6 +93,8 @@ class ServerClient {
   /// Copies what came with the last fetch, or push that wanted values, that was waited for into the flat space; the
   /// rest of it stays.
   void take(std::span<float> values);
+  /// What orders have made of all rates, as servers told last.
+  float rate_factor() const { return rate_factor_; }
 
  private:
   class Asked;
@@ -106,6 +113,7 @@ class ServerClient {
   int added_ = 0;         ///< batches that were added since the last push
   bool pushing_ = false;  ///< a push is on its way
   bool fetching_ = false;
+  float rate_factor_ = 1;
 
   std::mutex mutex_;
   std::condition_variable answered_;

@@ -146,7 +146,7 @@ TEST_F(Served, GoesOnFromItsSavedStateBitForBit) {
   for (std::uint64_t seq = 0; seq < 3; ++seq) {
     EXPECT_EQ(push(job.client(0), 7, seq), ReplyHead::Status::done);
   }
-  ASSERT_TRUE(job.client(0).save(states, deadline()).ok());
+  ASSERT_TRUE(job.client(0).save(states, deadline()).outcome.ok());
   ASSERT_EQ(states.size(), 2U);
   const SavedLeases saved = saved_leases(states[0], "state");
   ASSERT_EQ(saved.leases.size(), 1U);
@@ -182,7 +182,7 @@ TEST_F(Served, NamesLeasesThatEndBetweenAMarkAndASave) {
   };
   const auto saved = [&] {
     std::vector<std::string> states;
-    EXPECT_TRUE(job.client(0).save(states, deadline()).ok());
+    EXPECT_TRUE(job.client(0).save(states, deadline()).outcome.ok());
     std::vector<std::pair<std::uint64_t, std::uint64_t>> leases;
     for (const SavedLease& lease : saved_leases(states.at(0), "state").leases) {
       leases.emplace_back(lease.id, lease.next_push);

@@ -18,13 +18,14 @@ class ServerPort::Served {
  public:
   enum class State : std::uint8_t { head, body, answering, answered, replying, closed };
 
-  Served(Rank from, Channel channel) : client(from), channel_(channel) {}
+  Served(const Client& from, Channel channel) : client(from.rank), role_(from.role), channel_(channel) {}
 
   const Rank client;
   std::atomic<State> state = State::closed;
 
   void listen(ServerPort& port) {
-    head_in_.receive(port.fabric_, client, tag(port, false), std::as_writable_bytes(std::span(&request_, 1)));
+    head_in_.receive(port.fabric_, client, tag(port, Part::request_head),
+                     std::as_writable_bytes(std::span(&request_, 1)));
     state = State::head;
   }
 
@@ -61,7 +62,9 @@ class ServerPort::Served {
   }
 
  private:
-  Tag tag(const ServerPort& port, bool body) const { return channel_tag(port.options_.view, channel_, turn_, body); }
+  Tag tag(const ServerPort& port, Part part) const {
+    return channel_tag(port.options_.view, role_, channel_, turn_, part);
+  }
   std::span<std::byte> in_bytes() const { return {in_.data(), static_cast<std::size_t>(request_.body_bytes)}; }
 
   /// A transfer that failed closes the channel.
@@ -79,7 +82,8 @@ class ServerPort::Served {
   bool take_head(ServerPort& port) {
     const std::size_t blocks = port.server_.blocks();
     const std::size_t floats = port.server_.floats();
-    const bool here = (channel_ == Channel::read) == (request_.kind == RequestHead::Kind::fetch);
+    const bool here = (channel_ == Channel::read) == (request_.kind == RequestHead::Kind::fetch) &&
+                      (request_.kind < RequestHead::Kind::flush || role_ == ClientRole::leader);
     if (!here || !is_request(request_, blocks, floats)) {
       const std::string complaint = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none",
                                                 client.value, static_cast<int>(request_.kind), request_.body_bytes);
@@ -96,15 +100,16 @@ class ServerPort::Served {
       return true;
     }
     state = State::body;
-    body_in_.receive(port.fabric_, client, tag(port, true), in_bytes());
+    body_in_.receive(port.fabric_, client, tag(port, Part::request_body), in_bytes());
     return true;
   }
 
   void reply(ServerPort& port) {
     state = State::replying;
-    head_out_.send(port.fabric_, client, tag(port, false), std::as_bytes(std::span(&reply_, 1)));
+    head_out_.send(port.fabric_, client, tag(port, Part::reply_head), std::as_bytes(std::span(&reply_, 1)));
     if (reply_.body_bytes > 0) {
-      body_out_.send(port.fabric_, client, tag(port, true), {out_.data(), static_cast<std::size_t>(reply_.body_bytes)});
+      body_out_.send(port.fabric_, client, tag(port, Part::reply_body),
+                     {out_.data(), static_cast<std::size_t>(reply_.body_bytes)});
     }
   }
 
@@ -114,6 +119,7 @@ class ServerPort::Served {
     return true;
   }
 
+  const ClientRole role_;
   const Channel channel_;
   std::uint32_t turn_ = 0;
   RequestHead request_;
@@ -122,9 +128,9 @@ class ServerPort::Served {
   PendingTransfer head_in_, body_in_, head_out_, body_out_;
 };
 
-ServerPort::ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Rank>& clients, Options options)
+ServerPort::ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Client>& clients, Options options)
     : fabric_(fabric), server_(server), options_(std::move(options)) {
-  for (const Rank client : clients) {
+  for (const Client& client : clients) {
     for (const Channel channel : {Channel::change, Channel::read}) {
       served_.push_back(std::make_unique<Served>(client, channel));
       served_.back()->listen(*this);

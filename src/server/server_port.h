@@ -28,8 +28,12 @@ class ServerPort {
     /// answers. `words` are those of a report.
     std::function<void(const RequestHead& request, const ReplyHead& reply, std::string_view words)> heard = {};
   };
+  struct Client {
+    Rank rank = {};
+    ClientRole role = ClientRole::worker;
+  };
   /// `fabric` and `server` are borrowed.
-  ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Rank>& clients, Options options);
+  ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Client>& clients, Options options);
   ~ServerPort();
   ServerPort(const ServerPort&) = delete;
   ServerPort& operator=(const ServerPort&) = delete;

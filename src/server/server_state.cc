@@ -7,18 +7,23 @@
 #include "base/error.h"
 #include "server/parameter_server.h"
 #include "server/state_bytes.h"
+#include "tensor/vector_ops.h"
 
 namespace distbelief {
 namespace {
 
 constexpr std::size_t kNumbersOfALease = 5;
-constexpr std::uint64_t kMostState = std::uint64_t{1} << 40;  // bytes, whatever somebody says
+constexpr std::uint64_t kMostArrays = 12;                         // of a block: values, slots, what is gathered
+constexpr std::uint64_t kMostOfTheRest = std::uint64_t{1} << 28;  // bytes
 
-/// Passes everything on, and looks at which pushes the block has.
+/// Passes everything on, and looks at which pushes the block has, and whether its numbers are finite.
 class LeaseWatch : public StateVisitor {
  public:
-  explicit LeaseWatch(StateVisitor& next) : next_(next) {}
-  void floats(std::string_view name, std::span<float> values) override { next_.floats(name, values); }
+  LeaseWatch(StateVisitor& next, std::string source) : next_(next), source_(std::move(source)) {}
+  void floats(std::string_view name, std::span<float> values) override {
+    next_.floats(name, values);
+    finite_ = finite_ && all_finite(values.data(), std::ssize(values));
+  }
   void number(std::string_view name, std::uint64_t& value) override {
     next_.number(name, value);
     low_water_ = name == "low_water" ? value : low_water_;
@@ -26,11 +31,15 @@ class LeaseWatch : public StateVisitor {
   void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
     next_.numbers(name, values);
     if (name == "next_seq") {
+      if (values.size() % 2 != 0) {
+        throw FileError(source_ + ": expected the state of a parameter server: a lease has no number of pushes");
+      }
       for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
         next_seq_[values[i]] = values[i + 1];
       }
     }
   }
+  bool finite() const { return finite_; }
   std::uint64_t next_push(std::uint64_t lease) const {
     if (lease < low_water_) {
       return SavedLease::kDone;
@@ -41,6 +50,8 @@ class LeaseWatch : public StateVisitor {
 
  private:
   StateVisitor& next_;
+  std::string source_;
+  bool finite_ = true;
   std::uint64_t low_water_ = 0;
   std::map<std::uint64_t, std::uint64_t> next_seq_;
 };
@@ -87,14 +98,14 @@ void ParameterServer::mark() {
   marked_ = true;
 }
 
-std::string ParameterServer::save() {
+std::optional<std::string> ParameterServer::save() {
   StateWriter blocks;
   std::vector<LeaseWatch> watches;
   for (const Block& block : blocks_) {
     std::vector<std::uint64_t> range = {static_cast<std::uint64_t>(block.range.begin),
                                         static_cast<std::uint64_t>(block.range.end)};
     blocks.numbers("block", range);
-    block.shard->visit_values_and_state(watches.emplace_back(blocks));
+    block.shard->visit_values_and_state(watches.emplace_back(blocks, "a block"));
   }
   SavedLeases saved;
   {
@@ -109,6 +120,9 @@ std::string ParameterServer::save() {
     }
     marked_ = false;
     done_.clear();
+  }
+  if (!std::ranges::all_of(watches, &LeaseWatch::finite)) {
+    return std::nullopt;
   }
   for (SavedLease& lease : saved.leases) {
     for (const LeaseWatch& watch : watches) {
@@ -135,7 +149,8 @@ void ParameterServer::restore(std::string_view state, const std::string& source)
         std::vector{static_cast<std::uint64_t>(block.range.begin), static_cast<std::uint64_t>(block.range.end)}) {
       throw FileError(source + ": expected the state of a parameter server with other blocks");
     }
-    block.shard->visit_values_and_state(reader);
+    LeaseWatch watch(reader, source);
+    block.shard->visit_values_and_state(watch);
   }
   reader.expect_end();
   rate_factor_ = std::bit_cast<float>(static_cast<std::uint32_t>(factor));
@@ -143,8 +158,9 @@ void ParameterServer::restore(std::string_view state, const std::string& source)
   low_water_ = saved.low_water;
   leases_.clear();
   for (const SavedLease& lease : saved.leases) {
-    if (lease.id >= low_water_) {
+    if (lease.next_push != SavedLease::kDone) {  // one that ended while the state was saved goes on
       leases_.emplace(lease.id, lease.samples);
+      low_water_ = std::min(low_water_, lease.id);
     }
   }
 }
@@ -152,7 +168,11 @@ void ParameterServer::restore(std::string_view state, const std::string& source)
 ReplyHead ParameterServer::save_piece(std::uint64_t offset, std::span<std::byte> out) {
   const std::scoped_lock lock(pieces_mutex_);
   if (offset == 0) {
-    saved_ = save();
+    std::optional<std::string> state = save();
+    if (!state) {
+      return {.status = ReplyHead::Status::nonfinite};
+    }
+    saved_ = std::move(*state);
   }
   ReplyHead reply = {.total = saved_.size()};
   if (offset < saved_.size()) {
@@ -170,7 +190,8 @@ bool ParameterServer::restore_piece(std::uint64_t offset, std::uint64_t total, s
   if (offset == 0) {
     restored_.clear();
   }
-  if (offset != restored_.size() || total > kMostState || piece.size() > total - offset) {
+  const std::uint64_t most = kMostArrays * floats_ * sizeof(float) + kMostOfTheRest;
+  if (offset != restored_.size() || total > most || offset > total || piece.size() > total - offset) {
     return false;
   }
   restored_.append(reinterpret_cast<const char*>(piece.data()), piece.size());

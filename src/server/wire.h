@@ -6,7 +6,7 @@
 #include "params/parameter_shard.h"
 #include "transport/fabric.h"
 
-// What clients and servers say to each other. Each pair of processes has two channels, one for what changes parameters
+// What clients and servers say to each other. Each client has two channels to a server, one for what changes parameters
 // and one for what only reads them, so that a fetch need not wait for the push before it. A channel is strictly in
 // turns: a request, then its reply, each a head of fixed size and, when the head says so, a body. So a server never
 // holds more than one request of a client and channel: that bounds its memory, and is what a client waits for when a
@@ -26,6 +26,9 @@
 namespace distbelief {
 
 enum class Channel : std::uint32_t { change, read };
+
+/// A process may have two clients: of the worker, and of the leader that lives beside it.
+enum class ClientRole : std::uint32_t { worker, leader };
 
 /// Samples of one push unit: a contiguous piece of the order of an epoch.
 struct UnitSamples {
@@ -56,6 +59,7 @@ struct RequestHead {
     push,
     fetch,
     report,
+    leave,      ///< this client's worker has ended, and says nothing more
     flush,      ///< make updates of what is gathered
     slow_down,  ///< multiply all rates from now on with `scale`
     set,        ///< begin with these values
@@ -89,7 +93,7 @@ struct ReplyHead {
     damaged,    ///< what was to be restored is not the state of this server
   };
   Status status = Status::done;
-  std::uint32_t reserved = 0;
+  float rate_factor = 1;            ///< what orders have made of all rates
   std::uint64_t staleness_sum = 0;  ///< over the blocks that this push changed
   std::uint64_t staleness_most = 0;
   std::uint64_t blocks = 0;  ///< that this push changed
@@ -102,10 +106,13 @@ static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_cop
 /// Bytes of the words in a report.
 constexpr std::size_t kMostWords = 1024;
 
-/// Turns of a channel are counted from 0, on both ends. Groups of the same view have other epochs.
-inline Tag channel_tag(std::uint32_t view, Channel channel, std::uint32_t turn, bool body) {
+/// Turns of a channel are counted from 0, on both ends. Two processes may be servers of each other, so that requests
+/// and replies need tags of their own. Groups of the same view have other epochs.
+enum class Part : std::uint32_t { request_head, request_body, reply_head, reply_body };
+inline Tag channel_tag(std::uint32_t view, ClientRole role, Channel channel, std::uint32_t turn, Part part) {
   constexpr std::uint32_t kServerEpoch = 0x80;
-  return {view ^ (kServerEpoch + (static_cast<std::uint32_t>(channel) << 6U)), 2 * turn + (body ? 1U : 0U)};
+  const std::uint32_t number = 2 * static_cast<std::uint32_t>(role) + static_cast<std::uint32_t>(channel);
+  return {view ^ (kServerEpoch + (number << 6U)), 4 * turn + static_cast<std::uint32_t>(part)};
 }
 
 }  // namespace distbelief

@@ -185,7 +185,9 @@ void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const Up
     before.assign(values.begin(), values.end());
     unpushed_.resize(values.size());
   }
-  (void)own_->apply({1, own_steps_++}, replica_.gradients(), 1.0F / static_cast<float>(sums.rows), update, {});
+  UpdateOptions own = update;
+  own.rate *= client_.rate_factor();
+  (void)own_->apply({1, own_steps_++}, replica_.gradients(), 1.0F / static_cast<float>(sums.rows), own, {});
   if (keeps) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       unpushed_[i] += values[i] - before[i];

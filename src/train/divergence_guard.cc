@@ -1,6 +1,7 @@
 #include "train/divergence_guard.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "train/evaluate.h"
 
@@ -33,6 +34,18 @@ std::optional<DivergenceGuard::Alarm> DivergenceGuard::watch(const LossSums& sum
   }
   best_ = std::min(best_, mean);
   return {};
+}
+
+void DivergenceGuard::visit_state(StateVisitor& visitor) {
+  std::vector<std::uint64_t> means;
+  if (first_) {
+    means = {std::bit_cast<std::uint64_t>(*first_), std::bit_cast<std::uint64_t>(best_)};
+  }
+  visitor.numbers("guard", means);
+  if (means.size() == 2) {
+    first_ = std::bit_cast<double>(means[0]);
+    best_ = std::bit_cast<double>(means[1]);
+  }
 }
 
 }  // namespace distbelief

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "graph/loss.h"
+#include "params/state_visitor.h"
 
 namespace distbelief {
 
@@ -21,6 +22,7 @@ class DivergenceGuard {
   };
   /// Of samples that were applied since the last call.
   std::optional<Alarm> watch(const LossSums& sums);
+  void visit_state(StateVisitor& visitor);
 
  private:
   const std::int64_t window_;

@@ -125,9 +125,15 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
   team.incarnation = member.self().incarnation;
   team.workers = workers_in(view);
   team.servers = static_cast<int>(view.members.size()) - team.workers;
+  team.inside = team.servers == 0;
+  if (team.inside) {
+    team.servers = team.workers;
+  }
   team.leases = &leases;
   team.plan_leases = [&member](const LeaseTable::Options& plan) { member.plan_leases(plan); };
-  team.newly_lost = [&watch] { return watch.newly_lost(); };
+  if (!team.inside) {  // otherwise the parameters of who is lost are lost with it
+    team.newly_lost = [&watch] { return watch.newly_lost(); };
+  }
   team.fenced = [&member](std::uint64_t incarnation, const std::vector<PushId>& open) {
     std::vector<Member::LeaseProgress> progress;
     for (const PushId& push : open) {
@@ -242,7 +248,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   }
   WorkerActivity activity;
   std::optional<ProcessLog> opened_log;  // these three are used by the member's thread
-  ControlEvents events(is_served(config.algorithm) ? ControlEvents::Bond::each_link : ControlEvents::Bond::all_or_none);
+  ControlEvents events(is_served(config.algorithm) && config.servers > 0 ? ControlEvents::Bond::each_link
+                                                                         : ControlEvents::Bond::all_or_none);
   request.version = options.version;
   request.token = job.token;
   request.configuration = configuration_digest(config);

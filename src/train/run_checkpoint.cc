@@ -130,10 +130,11 @@ void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
     ++count;
   }
   if (static_cast<int>(count) != team.served->servers) {
-    throw InputError(fmt::format("{}: written by {} servers, not {}: expected --servers {}", where, count,
-                                 team.served->servers, count));
+    throw InputError(fmt::format("{}: written by {} servers, not {}: expected --{} {}", where, count,
+                                 team.served->servers, team.served->inside ? "workers" : "servers", count));
   }
-  restored = ServedState{.source = where, .books = checkpoint.blob(kBooksBlob), .servers = {}};
+  restored = ServedState{
+      .source = where, .books = checkpoint.blob(kBooksBlob), .leader = checkpoint.blob(kLeaderBlob), .servers = {}};
   for (std::size_t server = 0; server < count; ++server) {
     restored->servers.push_back(checkpoint.blob(server_blob(server)));
   }

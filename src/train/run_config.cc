@@ -93,6 +93,7 @@ constexpr Limits kFraction{0, 0.999999, "a fraction of 0 or more and less than 1
 constexpr Limits kCount{1, 1e15, "a whole number of 1 or more"};
 constexpr Limits kCountOrZero{0, 1e15, "a whole number of 0 or more"};
 constexpr Limits kWorkers{1, 4096, "a whole number from 1 to 4096"};
+constexpr Limits kServers{0, 4096, "a whole number from 0 to 4096"};
 constexpr Limits kThreads{0, 4096, "a whole number from 0 to 4096"};
 constexpr Limits kWhole{-1, 4096, "a whole number from -1 to 4096"};
 
@@ -263,8 +264,8 @@ std::vector<RunOption> make_options() {
       "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed, sockets "
       "with --hosts or TLS",
       {"auto", "mpi", "socket", "threads"});
-  table.number("servers", &RunConfig::servers, kWorkers, "N",
-               "async, downpour, softsync: processes that hold the parameters");
+  table.number("servers", &RunConfig::servers, kServers, "N",
+               "async, downpour, softsync: processes that hold the parameters; 0: each worker holds a part");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
                "downpour: gradients of so many batches are summed before they are pushed");
   table.number("n-fetch", &RunConfig::n_fetch, kWorkers, "BATCHES",
@@ -280,9 +281,11 @@ std::vector<RunOption> make_options() {
              {"auto", "on", "off"});
   table.number("warm-start", &RunConfig::warm_start, kCountOrZero, "STEPS",
                "with servers: steps of one worker before the others begin");
-  table.text("divergence-guard", &RunConfig::divergence_guard, "WHEN",
-             "with servers: on: all rates are halved when the loss has become worse than it was at first",
-             {"on", "off"});
+  table.text(
+      "divergence-guard", &RunConfig::divergence_guard, "WHEN",
+      "with servers: on: all rates are halved when the loss has become worse than it was at first, and than twice "
+      "its best",
+      {"on", "off"});
   {
     RunOption& option =
         table.add("average-every", "STEPS|epoch|end",
@@ -469,6 +472,18 @@ void check_config(const RunConfig& config) {
     throw InputError(
         fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
                     config.algorithm));
+  }
+  if (!is_served(config.algorithm)) {
+    const char* const given = config.warm_start > 0         ? "--warm-start"
+                              : config.staleness_lr == "on" ? "--staleness-lr"
+                                                            : nullptr;
+    if (given != nullptr) {
+      throw InputError(fmt::format("{} is for algorithms with parameter servers: async, downpour, softsync; not for {}",
+                                   given, config.algorithm));
+    }
+  }
+  if (config.n > 1 && config.algorithm != "softsync") {
+    throw InputError(fmt::format("--n {} is for --algorithm softsync, not {}", config.n, config.algorithm));
   }
   if (config.algorithm == "softsync" && config.n > config.workers) {
     throw InputError(fmt::format("--n {}: with --workers {} an update can be of one gradient at least: --n {}",

@@ -117,7 +117,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.data = data.name;
   summary.parameters = table.parameter_count();
   summary.workers = team.workers();
-  summary.servers = team.served != nullptr ? team.served->servers : 0;
+  summary.servers = team.served != nullptr && !team.served->inside ? team.served->servers : 0;
   summary.staleness = staleness;
   summary.rate_factor = rate_factor;
   summary.restarts = team.restarts;
@@ -156,7 +156,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   if (summary.status == "finished" || summary.status == "stopped early") {
     Buffer best;
     std::span<const float> values = replica->values();
-    if (state.best_step >= 0 && state.best_step != state.step) {
+    if (state.best_step >= 0 && (state.best_step != state.step || team.served != nullptr)) {
       // Validation was asked for: the model that people take away is the one that did best on it.
       const Checkpoint kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", state.best_step));
       best = float_buffer(table.size());

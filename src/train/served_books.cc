@@ -39,6 +39,7 @@ void ServedBooks::apply_locked(const UnitSamples& samples) {
 
 void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std::string_view words) {
   const std::scoped_lock lock(mutex_);
+  left_ += request.kind == RequestHead::Kind::leave ? 1 : 0;
   if (!exist(request.samples) || !exist(request.done.samples)) {
     if (news_.trouble.empty()) {
       news_.trouble = "a worker told of samples that there are not";
@@ -72,7 +73,7 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
   next = done.id.seq + 1;
   apply_locked(
       {.epoch = done.samples.epoch, .first = done.samples.first - before, .count = done.samples.count + before});
-  news_.units += 1;
+  news_.units += missing + 1;
   if (!std::isnan(done.loss) && done.staleness >= 0) {
     const LossSums sums = {.loss = done.loss, .correct = done.correct, .rows = done.samples.count};
     epoch_locked(done.samples.epoch).sums += sums;
@@ -134,6 +135,11 @@ void ServedBooks::close_all() {
 StalenessCounts ServedBooks::staleness() const {
   const std::scoped_lock lock(mutex_);
   return staleness_;
+}
+
+int ServedBooks::left() const {
+  const std::scoped_lock lock(mutex_);
+  return left_;
 }
 
 LossSums ServedBooks::open_sums() const {

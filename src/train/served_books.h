@@ -37,6 +37,7 @@ class ServedBooks {
     std::int64_t first_epoch = 0;
     std::int64_t epochs = 0;        ///< up to and without this one
     std::int64_t unit_samples = 0;  ///< less where a lease ends
+    std::uint64_t seed = 0;         ///< of the order of samples
   };
   /// `sampler` is borrowed.
   ServedBooks(const Sampler& sampler, const Plan& plan);
@@ -61,7 +62,16 @@ class ServedBooks {
 
   /// All of it as bytes, to go on from.
   std::string save();
-  /// Throws FileError, naming `file`, when they are damaged or of a run with other units.
+  /// What saved books are of, to be compared before a run goes on from them.
+  struct Head {
+    std::int64_t unit_samples = 0;
+    std::int64_t samples = 0;  ///< of an epoch
+    std::uint64_t seed = 0;
+    std::int64_t epochs_begun = 0;
+  };
+  static Head head_of(std::string_view saved, const std::string& file);
+  /// Throws FileError, naming `file`, when they are damaged, and InputError when they are of other samples or units, or
+  /// have begun an epoch that is not to come any more.
   void restore(std::string_view saved, const std::string& file);
   /// After restore(): takes in what the servers' states have that was not reported yet, and says what is still to be
   /// leased. Their states are of later moments than the books: see ParameterServer::mark().
@@ -71,6 +81,8 @@ class ServedBooks {
   /// What is open is closed: what was handed out and not applied is lost.
   void close_all();
   StalenessCounts staleness() const;
+  /// Workers that said that they have ended.
+  int left() const;
   /// Sums of the epoch that is open and lowest.
   LossSums open_sums() const;
 
@@ -104,6 +116,7 @@ class ServedBooks {
   SampleAudit closed_;
   News news_;
   StalenessCounts staleness_;
+  int left_ = 0;
   std::vector<std::uint64_t> ids_;
 };
 

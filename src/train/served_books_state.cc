@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::int64_t kUnitsOfAGap = 8;  // that one lease takes
 
+[[noreturn]] void fail(const std::string& complaint) {
+  throw FileError("the books of the run are damaged: " + complaint);
+}
+
 void visit_double(StateVisitor& visitor, std::string_view name, double& value) {
   auto bits = std::bit_cast<std::uint64_t>(value);
   visitor.number(name, bits);
@@ -38,12 +42,26 @@ void visit_text(StateVisitor& visitor, std::string_view name, std::string& text)
   std::memcpy(words.data() + 1, text.data(), text.size());
   visitor.numbers(name, words);
   if (words.empty() || words[0] > (words.size() - 1) * 8) {
-    throw FileError(fmt::format("the books of the run are damaged: '{}' is shorter than it says", name));
+    fail(fmt::format("'{}' is shorter than it says", name));
   }
   text.assign(reinterpret_cast<const char*>(words.data() + 1), words[0]);
 }
 
+void visit_head(StateVisitor& visitor, ServedBooks::Head& head) {
+  visit_integer(visitor, "unit_samples", head.unit_samples);
+  visit_integer(visitor, "samples_per_epoch", head.samples);
+  visitor.number("seed", head.seed);
+  visit_integer(visitor, "epochs_begun", head.epochs_begun);
+}
+
 }  // namespace
+
+ServedBooks::Head ServedBooks::head_of(std::string_view saved, const std::string& file) {
+  StateReader reader(saved, file);
+  Head head;
+  visit_head(reader, head);
+  return head;
+}
 
 void ServedBooks::visit(StateVisitor& visitor) {
   visit_integer(visitor, "next_epoch", next_epoch_);
@@ -62,6 +80,9 @@ void ServedBooks::visit(StateVisitor& visitor) {
 
   std::uint64_t count = unevaluated_.size();
   visitor.number("unevaluated", count);
+  if (next_epoch_ < 0 || next_epoch_ > plan_.epochs || count > static_cast<std::uint64_t>(next_epoch_)) {
+    fail(fmt::format("{} epochs closed of {}", next_epoch_, plan_.epochs));
+  }
   unevaluated_.resize(count);
   for (ClosedEpoch& closed : unevaluated_) {
     visit_integer(visitor, "epoch", closed.epoch);
@@ -82,6 +103,9 @@ void ServedBooks::visit(StateVisitor& visitor) {
   }
   visitor.numbers("open", open);
   for (const std::uint64_t number : open) {
+    if (number < static_cast<std::uint64_t>(next_epoch_) || number >= static_cast<std::uint64_t>(plan_.epochs)) {
+      fail(fmt::format("epoch {} is open", number));
+    }
     Epoch& epoch = epoch_locked(static_cast<std::int64_t>(number));
     visit_sums(visitor, epoch.sums);
     std::string ledger = epoch.ledger.save();
@@ -93,8 +117,11 @@ void ServedBooks::visit(StateVisitor& visitor) {
 std::string ServedBooks::save() {
   const std::scoped_lock lock(mutex_);
   StateWriter writer;
-  std::int64_t unit = plan_.unit_samples;
-  visit_integer(writer, "unit_samples", unit);
+  Head head = {.unit_samples = plan_.unit_samples,
+               .samples = static_cast<std::int64_t>(sampler_.samples()),
+               .seed = plan_.seed,
+               .epochs_begun = open_.empty() ? next_epoch_ : open_.rbegin()->first + 1};
+  visit_head(writer, head);
   visit(writer);
   return writer.take();
 }
@@ -102,9 +129,17 @@ std::string ServedBooks::save() {
 void ServedBooks::restore(std::string_view saved, const std::string& file) {
   const std::scoped_lock lock(mutex_);
   StateReader reader(saved, file);
-  std::int64_t unit = 0;
-  visit_integer(reader, "unit_samples", unit);
-  if (unit != plan_.unit_samples) {
+  Head head;
+  visit_head(reader, head);
+  if (head.samples != static_cast<std::int64_t>(sampler_.samples()) || head.seed != plan_.seed) {
+    throw InputError(fmt::format("{}: the run is of {} samples in the order of --seed {}, not of {} in that of {}",
+                                 file, head.samples, head.seed, sampler_.samples(), plan_.seed));
+  }
+  if (head.epochs_begun > plan_.epochs) {
+    throw InputError(fmt::format("{}: epoch {} has begun there: expected --epochs {} or more", file, head.epochs_begun,
+                                 head.epochs_begun));
+  }
+  if (const std::int64_t unit = head.unit_samples; unit != plan_.unit_samples) {
     throw InputError(
         fmt::format("{}: pushes there are of {} samples, not of {}: expected the same --batch times --n-push", file,
                     unit, plan_.unit_samples));
@@ -119,6 +154,12 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
   std::map<std::uint64_t, Lease> leases;
   for (const SavedLeases& server : servers) {
     for (const SavedLease& lease : server.leases) {
+      const auto samples = static_cast<std::int64_t>(sampler_.samples());
+      if (lease.samples.epoch < 0 || lease.samples.epoch >= plan_.epochs || lease.samples.count < 1 ||
+          lease.samples.count > samples || lease.samples.first < 0 ||
+          lease.samples.first > samples - lease.samples.count) {
+        fail(fmt::format("lease {} is of samples that there are not", lease.id));
+      }
       leases[lease.id] = {.id = lease.id,
                           .epoch = lease.samples.epoch,
                           .first = lease.samples.first,
@@ -141,7 +182,7 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
                               .epochs = plan_.epochs};
   for (auto& [id, lease] : leases) {
     plan.first_id = std::max(plan.first_id, id + 1);
-    if (lease.epoch < next_epoch_ || lease.epoch >= plan_.epochs) {
+    if (lease.epoch < next_epoch_) {
       continue;
     }
     const auto units = static_cast<std::uint64_t>((lease.count + plan_.unit_samples - 1) / plan_.unit_samples);

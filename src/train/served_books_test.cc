@@ -107,6 +107,15 @@ TEST_F(Books, RefuseUnitsOfAnotherSizeAndGarbage) {
   const std::string saved = books_.save();
   EXPECT_THROW(same.restore(saved.substr(0, saved.size() - 3), "file"), FileError);
   EXPECT_THROW(same.restore("garbage", "file"), FileError);
+  ServedBooks seeded(sampler_, {.epochs = 2, .unit_samples = kUnit, .seed = 2});
+  EXPECT_THROW(seeded.restore(saved, "file"), InputError);
+  EXPECT_THROW(resumed(same, {{.low_water = 1, .leases = {lease(1, 0, 12, 8, 0)}}}), FileError);
+}
+
+TEST_F(Books, RefuseToGoOnBeforeAnEpochThatHasBegun) {
+  report(books_, unit(4, 0, 1, 4));
+  ServedBooks shorter(sampler_, {.epochs = 1, .unit_samples = kUnit});
+  EXPECT_THROW(shorter.restore(books_.save(), "file"), InputError);
 }
 
 TEST_F(Books, OfNothingGoOnAtTheBeginning) {

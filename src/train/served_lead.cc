@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "server/state_bytes.h"
 #include "train/divergence_guard.h"
 #include "train/evaluate.h"
 #include "train/trainer_run.h"
@@ -38,7 +40,7 @@ struct Trainer::Run::Leading {
   }
 
   void order(RequestHead::Kind kind, float scale) {
-    const ServerClient::PushReport report = links.client().order(kind, scale, Clock::now() + run.team.patience);
+    const ServerClient::PushReport report = links.leader().order(kind, scale, Clock::now() + run.team.patience);
     servers = report.outcome;
     if (report.status == ReplyHead::Status::nonfinite) {
       diverged("a parameter is not finite");
@@ -49,10 +51,10 @@ struct Trainer::Run::Leading {
   LeaseTable::Options begin() {
     const Clock::time_point deadline = Clock::now() + run.team.patience;
     const std::int64_t unit = run.config.batch * run.config.n_push;
-    const std::int64_t warm = (run.config.warm_start * run.config.batch + unit - 1) / unit * unit;
+    const std::int64_t warm = run.warm_units() * unit;
     if (!run.restored) {
       if (run.initialised) {
-        servers = links.client().set_values(run.replica->values(), deadline).outcome;
+        servers = links.leader().set_values(run.replica->values(), deadline).outcome;
       }
       return {.samples_per_epoch = static_cast<std::int64_t>(run.data.train->size()),
               .epochs = run.config.epochs,
@@ -60,11 +62,13 @@ struct Trainer::Run::Leading {
     }
     const ServedState restored = *std::exchange(run.restored, {});
     books.restore(restored.books, restored.source);
+    StateReader reader(restored.leader, restored.source);
+    visit_own_state(reader);
     std::vector<SavedLeases> leases;
     for (const std::string& state : restored.servers) {
       leases.push_back(saved_leases(state, restored.source));
     }
-    const ServerClient::PushReport report = links.client().restore(restored.servers, deadline);
+    const ServerClient::PushReport report = links.leader().restore(restored.servers, deadline);
     servers = report.outcome;
     if (report.status == ReplyHead::Status::damaged) {
       throw FileError(fmt::format("{}: expected the state of these servers: the optimizer is another, or it is damaged",
@@ -80,15 +84,30 @@ struct Trainer::Run::Leading {
   bool add_state(CheckpointState& saved) {
     order(RequestHead::Kind::mark, 0);
     saved.blobs[kBooksBlob] = books.save();
+    StateWriter writer;
+    visit_own_state(writer);
+    saved.blobs[kLeaderBlob] = writer.take();
     run.served_audit = books.total();
     std::vector<std::string> states;
     if (servers.ok()) {
-      servers = links.client().save(states, Clock::now() + run.team.patience);
+      const ServerClient::PushReport report = links.leader().save(states, Clock::now() + run.team.patience);
+      servers = report.outcome;
+      if (report.status == ReplyHead::Status::nonfinite) {
+        run.observer.note("a server's numbers are not finite: no checkpoint is written, the one before stays");
+        return false;
+      }
     }
     for (std::size_t i = 0; i < states.size(); ++i) {
       saved.blobs[server_blob(i)] = std::move(states[i]);
     }
     return servers.ok();
+  }
+
+  void visit_own_state(StateVisitor& visitor) {
+    guard.visit_state(visitor);
+    auto factor = std::bit_cast<std::uint64_t>(run.rate_factor);
+    visitor.number("rate_factor", factor);
+    run.rate_factor = std::bit_cast<double>(factor);
   }
 
   void checkpoint() {
@@ -104,9 +123,9 @@ struct Trainer::Run::Leading {
 
   /// One version of each block, into the replica.
   bool snapshot() {
-    links.client().begin_fetch();
-    servers = links.client().wait_fetched(Clock::now() + run.team.patience);
-    links.client().take(run.replica->values());
+    links.leader().begin_fetch();
+    servers = links.leader().wait_fetched(Clock::now() + run.team.patience);
+    links.leader().take(run.replica->values());
     return servers.ok();
   }
 
@@ -185,23 +204,27 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomi
                      .summary = summary,
                      .guard = DivergenceGuard(std::max(samples / kWindowsAnEpoch, kLeastUnitsOfAWindow * unit)),
                      .servers = {}};
+  leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
   served.plan_leases(leading.begin());
   const double seconds_before = state.train_seconds;
+  const auto workers_left = [&] { return served.inside ? served.workers - books.left() : served.workers_left(); };
+  const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
   const auto begin = Clock::now();
   while (leading.goes_on()) {
-    const int left = served.workers_left();  // asked first: what they said before they left is in the books
+    const int left = workers_left();  // asked first: what they said before they left is in the books
     living = std::max(1, left);
+    const bool died = somebody_died();
     const ServedBooks::News news = books.take();
     state.train_seconds = seconds_before + seconds_since(begin);
     leading.take_in(news);
     if (!leading.goes_on()) {
       break;
     }
-    if (left == 0 && news.closed.empty()) {
-      summary.status = stop_requested() ? "interrupted" : "lost";
-      const std::string seen = "all workers are gone";
-      summary.problem = stop_requested() ? "" : team.explain ? team.explain(seen) : seen;
+    if (died || (left == 0 && news.closed.empty())) {
+      summary.status = stop_requested() && !died ? "interrupted" : "lost";
+      const std::string seen = died ? "a worker is gone, and the parameters that it held" : "all workers are gone";
+      summary.problem = summary.status == "interrupted" ? "" : team.explain ? team.explain(seen) : seen;
       break;
     }
     leading.watch_divergence(news.sums);
@@ -213,16 +236,16 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomi
     std::this_thread::sleep_for(kLeaderTurn);
   }
   if (!leading.servers.ok()) {
-    (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = leading.servers.reason}, summary);
+    (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = leading.servers.reason}, state, summary);
   } else if (leading.enough) {
     summary.status = "stopped early";
   }
-  if (summary.status == "interrupted" || summary.status == "lost") {
+  if (summary.status != "diverged" && (summary.status != "lost" || !served.inside)) {
     leading.checkpoint();
   }
   links.server().end();
   state.train_seconds = seconds_before + seconds_since(begin);
-  while (served.workers_left() > 0) {  // each hears with its next push that training is over
+  while (workers_left() > 0 && !somebody_died()) {  // each hears with its next push that training is over
     std::this_thread::sleep_for(kLeaderTurn);
   }
   books.close_all();

@@ -21,41 +21,53 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
     ids.push_back(static_cast<std::uint64_t>(i));
   }
   const Placement placement(map_, ids);
-  const int self = team.fabric->rank().value;
+  const Rank self = team.fabric->rank();
   if (team.is_server()) {
-    std::vector<Rank> clients;
-    for (int rank = 0; rank < team.workers + (team.leads() ? 0 : 1); ++rank) {
-      clients.push_back(Rank{rank});  // the leader is a client of the other servers
+    std::vector<ServerPort::Client> clients;
+    for (int rank = 0; rank < team.workers; ++rank) {
+      if (Rank{rank} != self) {
+        clients.push_back({.rank = Rank{rank}});
+      }
     }
-    if (const std::int64_t bytes = placement.bytes_of(self - team.workers);
-        static_cast<std::size_t>(bytes) > kMostServerBytes) {
+    if (!team.leads()) {
+      clients.push_back({.rank = team.leader(), .role = ClientRole::leader});
+    }
+    const int number = team.number();
+    if (const std::int64_t bytes = placement.bytes_of(number); static_cast<std::size_t>(bytes) > kMostServerBytes) {
       throw InputError(
           fmt::format("--servers {}: a server would hold {} MB of parameters; take more, so that none holds "
                       "over {}",
                       team.servers, bytes >> 20, kMostServerBytes >> 20));
     }
-    server_ = std::make_unique<ParameterServer>(table, map_, placement.blocks_of(self - team.workers), rule, values,
-                                                std::move(options));
+    server_ =
+        std::make_unique<ParameterServer>(table, map_, placement.blocks_of(number), rule, values, std::move(options));
     port_ = std::make_unique<ServerPort>(*team.fabric, *server_, clients,
                                          ServerPort::Options{.view = team.view,
                                                              .threads = kAnsweringThreads,
                                                              .wake = [this] { link_.wake(); },
                                                              .heard = std::move(heard)});
   }
-  if (!team.is_server() || team.leads()) {
+  const auto client_of = [&](ClientRole role) {
     std::vector<ServerClient::Server> places;
     for (int i = 0; i < team.servers; ++i) {
-      ServerClient::Server place = {.rank = Rank{team.workers + i}, .blocks = placement.blocks_of(i)};
-      if (place.rank.value == self) {
+      ServerClient::Server place = {.rank = team.rank_of_server(i), .blocks = placement.blocks_of(i)};
+      if (place.rank == self) {
         place.here = [this](const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
           return port_->answer_here(request, in, out);
         };
       }
       places.push_back(std::move(place));
     }
-    client_ = std::make_unique<ServerClient>(
+    return std::make_unique<ServerClient>(
         *team.fabric, map_, places,
-        ServerClient::Options{.view = team.view, .incarnation = team.incarnation, .wake = [this] { link_.wake(); }});
+        ServerClient::Options{
+            .view = team.view, .incarnation = team.incarnation, .role = role, .wake = [this] { link_.wake(); }});
+  };
+  if (team.is_worker()) {
+    client_ = client_of(ClientRole::worker);
+  }
+  if (team.leads()) {
+    leader_ = client_of(ClientRole::leader);
   }
   if (server_ != nullptr && team.newly_lost) {  // not where evaluations are: others wait for the dead's samples
     fencing_ = std::jthread([this](const std::stop_token& stop) {
@@ -66,8 +78,9 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
     });
   }
   link_.start(*team.fabric, [this] {
-    const bool served = port_ != nullptr && port_->advance();
-    return (client_ != nullptr && client_->advance()) || served;
+    bool moved = port_ != nullptr && port_->advance();
+    moved = (client_ != nullptr && client_->advance()) || moved;
+    return (leader_ != nullptr && leader_->advance()) || moved;
   });
 }
 

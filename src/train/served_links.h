@@ -11,8 +11,8 @@
 
 namespace distbelief {
 
-/// What a process of a job with parameter servers has of them: the blocks it owns, if it is a server, and its way to
-/// all blocks, if it is a worker or leads. Works on a thread of its own until it is destroyed.
+/// What a process of a job with parameter servers has of them: the blocks it owns, if it is a server, and ways to all
+/// blocks, for a worker and for who leads. Works on a thread of its own until it is destroyed.
 class ServedLinks {
  public:
   using Heard = std::function<void(const RequestHead&, const ReplyHead&, std::string_view)>;
@@ -22,7 +22,8 @@ class ServedLinks {
   ~ServedLinks();
 
   ParameterServer& server() { return *server_; }
-  ServerClient& client() { return *client_; }
+  ServerClient& worker() { return *client_; }
+  ServerClient& leader() { return *leader_; }
 
  private:
   /// Fences workers that died, and says how far they came.
@@ -34,6 +35,7 @@ class ServedLinks {
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<ServerPort> port_;
   std::unique_ptr<ServerClient> client_;
+  std::unique_ptr<ServerClient> leader_;
   std::jthread fencing_;  ///< a server's; last: it stops before the rest goes
 };
 

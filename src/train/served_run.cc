@@ -1,5 +1,6 @@
 // A run through parameter servers: what is common to workers, servers and the leader, and what other servers do.
 #include <atomic>
+#include <exception>
 #include <thread>
 
 #include "train/trainer_run.h"
@@ -20,12 +21,18 @@ UpdateOptions Trainer::Run::update_options(std::uint64_t update) const {
           .drop_nonfinite = config.clip_norm > 0};
 }
 
+std::int64_t Trainer::Run::warm_units() const {
+  const auto all = static_cast<std::int64_t>(steps_per_epoch) * config.epochs;
+  return std::min(all, (config.warm_start + config.n_push - 1) / config.n_push);
+}
+
 RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   const Sampler sampler(data.train->size(), config.seed, true);
   ServedBooks books(sampler, {.first_epoch = static_cast<std::int64_t>(state.epoch),
                               .epochs = config.epochs,
-                              .unit_samples = config.batch * config.n_push});
+                              .unit_samples = config.batch * config.n_push,
+                              .seed = config.seed});
   ServedLinks::Heard heard;
   if (served.leads()) {
     heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
@@ -39,25 +46,64 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     options.drop_nonfinite = false;
     options.staleness_rate =
         config.staleness_lr == "on" || (config.staleness_lr == "auto" && config.algorithm == "softsync");
-    if (config.algorithm == "softsync") {
+    if (config.algorithm == "softsync" && pushes >= static_cast<std::uint64_t>(warm_units())) {
       options.gather = std::max(1, living / static_cast<int>(config.n));
     }
     return options;
   };
   ServedLinks links(served, table, *rule, replica->values(), {.update = update_of_push}, heard);
-  if (!served.is_server()) {
-    return work(links, sampler, stop_requested);
-  }
   if (served.leads()) {
-    return lead(links, books, living, stop_requested);
-  }
-  while (!served.leader_left()) {
-    living = served.workers_left();
-    std::this_thread::sleep_for(kServerTurn);
+    return lead_and_work(links, books, living, sampler, stop_requested);
   }
   RunSummary summary;
   summary.status = "finished";
+  if (served.is_worker()) {
+    summary = work(links, sampler, {.replica = *replica, .place = state, .observer = observer}, stop_requested);
+    if (served.inside) {
+      (void)links.worker().leave(Clock::now() + team.patience);
+    }
+  }
+  while (served.is_server() && !served.leader_left()) {
+    living = served.workers_left();
+    std::this_thread::sleep_for(kServerTurn);
+  }
   write_results(summary);
+  return summary;
+}
+
+RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, std::atomic<int>& living,
+                                       const Sampler& sampler, const std::function<bool()>& stop_requested) {
+  if (!team.served->is_worker()) {
+    return lead(links, books, living, stop_requested);
+  }
+  Replica own(graph, table, replica_options);
+  TrainingState place;
+  RunObserver silent;
+  std::exception_ptr failure;
+  std::atomic<bool> over = false;
+  RunSummary summary;
+  {
+    const std::jthread beside([&] {
+      try {
+        (void)work(links, sampler, {.replica = own, .place = place, .observer = silent},
+                   [&] { return stop_requested() || over; });
+        (void)links.worker().leave(Clock::now() + team.patience);
+      } catch (...) {
+        failure = std::current_exception();
+        worker_failed = true;
+      }
+    });
+    try {
+      summary = lead(links, books, living, stop_requested);
+    } catch (...) {
+      over = true;  // it has nobody any more to lease from
+      throw;
+    }
+    over = true;
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
   return summary;
 }
 

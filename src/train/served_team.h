@@ -11,25 +11,30 @@
 
 namespace distbelief {
 
-/// A job with parameter servers, as one of its processes sees it. Ranks are the workers, then the servers; the first
-/// server leads: it keeps the books, evaluates, and writes the run's folder.
+/// A job with parameter servers, as one of its processes sees it. Ranks are the workers, then the servers, unless each
+/// worker has a server inside. The first server leads: it keeps the books, evaluates, and writes the run's folder.
 struct ServedTeam {
   Fabric* fabric = nullptr;  ///< borrowed
   std::uint32_t view = 0;
   std::uint64_t incarnation = 0;
   int workers = 1;
   int servers = 1;
+  bool inside = false;  ///< servers are inside the workers
 
   LeaseSource* leases = nullptr;                                               ///< a worker's; borrowed
   std::function<void(const LeaseTable::Options&)> plan_leases = {};            ///< the leader's
   std::function<std::vector<std::uint64_t>()> newly_lost = {};                 ///< a server's: workers, by incarnation
   std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
-  std::function<int()> workers_left = {};  ///< a server's: that live and are not done
+  std::function<int()> workers_left = {};  ///< a server's: that live and, unless servers are inside, are not done
   std::function<bool()> leader_left = {};  ///< all others'
 
-  bool is_server() const { return fabric->rank().value >= workers; }
+  Rank rank_of_server(int server) const { return Rank{server + (inside ? 0 : workers)}; }
+  bool is_worker() const { return fabric->rank().value < workers; }
+  bool is_server() const { return inside || !is_worker(); }
+  /// Of a server.
+  int number() const { return fabric->rank().value - (inside ? 0 : workers); }
+  Rank leader() const { return rank_of_server(0); }
   bool leads() const { return fabric->rank() == leader(); }
-  Rank leader() const { return Rank{workers}; }
 };
 
 }  // namespace distbelief

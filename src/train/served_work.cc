@@ -15,13 +15,15 @@ constexpr std::int64_t kMostUnitsOfALease = 32;
 
 }  // namespace
 
-RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const std::function<bool()>& stop_requested) {
+RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const Working& working,
+                              const std::function<bool()>& stop_requested) {
+  TrainingState& place = working.place;
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
   doing(WorkerActivity::Kind::meeting);
   const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
-  Downpour downpour(*replica, *rule, links.client(),
+  Downpour downpour(working.replica, *rule, links.worker(),
                     {.fetch_every = static_cast<int>(config.n_fetch), .prefetch = prefetch, .patience = team.patience});
   const std::int64_t unit = config.batch * config.n_push;
   const auto samples = static_cast<std::int64_t>(data.train->size());
@@ -31,7 +33,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
                          .units_per_lease = std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch),
                                                                      1, kMostUnitsOfALease),
                          .inherited = [&](const UnitReport& done) {
-                           return links.client().report(done, "", Clock::now() + team.patience).outcome.ok();
+                           return links.worker().report(done, "", Clock::now() + team.patience).outcome.ok();
                          }});
   StepReport report = downpour.join();
   const auto begin = Clock::now();
@@ -50,37 +52,36 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     }
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
-      team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);
+      team.chaos->before_step(place.step + 1, team.activity->compute(), stop_requested);
     }
     const UnitSamples& last = batches.unit().samples;
     const auto update =
         static_cast<std::uint64_t>(last.epoch) * steps_per_epoch + static_cast<std::uint64_t>(last.first / unit);
     report = downpour.step(batches, {.update = update_options(update), .stop = stop_requested()});
     if (report.outcome == StepReport::Outcome::stepped && report.sums.rows > 0) {
-      state.step += 1;
+      place.step += 1;
       sums += report.sums;
       const double seconds = seconds_since(begin);
-      observer.stepped({.epoch = batches.epoch() + 1,
-                        .epochs = config.epochs,
-                        .step = state.step,
-                        .steps = state.step,
-                        .loss = mean_loss(sums),
-                        .accuracy = std::nullopt,
-                        .samples_per_second = seconds > 0 ? static_cast<double>(sums.rows) / seconds : 0});
+      working.observer.stepped({.epoch = batches.epoch() + 1,
+                                .epochs = config.epochs,
+                                .step = place.step,
+                                .steps = place.step,
+                                .loss = mean_loss(sums),
+                                .accuracy = std::nullopt,
+                                .samples_per_second = seconds > 0 ? static_cast<double>(sums.rows) / seconds : 0});
     }
   }
-  state.epoch = static_cast<std::uint64_t>(batches.epoch());
+  place.epoch = static_cast<std::uint64_t>(batches.epoch());
   if (report.outcome == StepReport::Outcome::stepped && report.stop) {
     summary.status = "interrupted";
     report = downpour.settle(batches);
   }
-  if (!went_on(report, summary) && summary.status == "diverged") {
+  if (!went_on(report, place, summary) && summary.status == "diverged") {
     downpour.tell_trouble(batches, summary.problem);
   }
   doing(WorkerActivity::Kind::ending);
-  state.train_seconds = seconds_since(begin);
+  place.train_seconds = seconds_since(begin);
   summary.loader_wait_seconds = batches.wait_seconds();
-  write_results(summary);
   return summary;
 }
 

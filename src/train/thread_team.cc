@@ -51,7 +51,8 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
                             RunObserver& observer, const std::function<bool()>& stop_requested) {
   const auto workers = static_cast<int>(config.workers);
   const auto members = static_cast<int>(processes_of(config));
-  const int leader = is_served(config.algorithm) ? workers : 0;
+  const bool inside = members == workers;
+  const int leader = is_served(config.algorithm) && !inside ? workers : 0;
   std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(members);
   SharedLeases leases;
   std::atomic<int> workers_left = workers;
@@ -70,7 +71,8 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
                                .view = 1,
                                .incarnation = static_cast<std::uint64_t>(rank) + 1,
                                .workers = workers,
-                               .servers = members - workers,
+                               .servers = inside ? workers : members - workers,
+                               .inside = inside,
                                .leases = &own_leases,
                                .plan_leases = [&](const LeaseTable::Options& plan) { leases.plan(plan); },
                                .workers_left = [&] { return workers_left.load(); },

@@ -99,7 +99,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   steps_per_epoch = (data.train->size() + batch - 1) / batch;
   schedule = make_schedule(schedule_options(config, steps_per_epoch));
 
-  ReplicaOptions options;
+  ReplicaOptions& options = replica_options;
   options.seed = config.seed;
   options.watch = &team.activity->compute();
   options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
@@ -220,9 +220,13 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     }
   }
   if (run.team.served != nullptr) {
-    lines.insert(lines.begin() + 3,
-                 fmt::format("workers {}, servers {} ({}): push every {}, fetch every {}", run.config.workers,
-                             run.config.servers, run.config.algorithm, run.config.n_push, run.config.n_fetch));
+    const std::string servers = run.team.served->inside ? "inside them" : std::to_string(run.config.servers);
+    const std::string updates =
+        run.config.algorithm == "softsync"
+            ? fmt::format("updates of {} gradients", std::max<std::int64_t>(1, run.config.workers / run.config.n))
+            : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
+    lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
+                                                run.config.algorithm, updates));
   } else if (run.team.size() > 1) {
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
                                                 run.config.algorithm, run.global_batch / run.team.size()));
@@ -260,22 +264,43 @@ namespace {
 /// What servers keep cannot be cut in another way, nor read by another rule.
 void check_served_change(const RunFolder& folder, const RunConfig& config) {
   const RunConfig before = config_of_run(folder.path());
-  if ((!is_served(before.algorithm) && !is_served(config.algorithm)) ||
-      !latest_checkpoint(folder.checkpoints()).checkpoint) {
+  if (!is_served(before.algorithm) && !is_served(config.algorithm)) {
+    return;
+  }
+  const LatestCheckpoint latest = latest_checkpoint(folder.checkpoints());
+  if (!latest.checkpoint) {
     return;
   }
   const auto expect = [&](std::string_view option, const auto& was, const auto& is) {
     if (was != is) {
-      throw InputError(fmt::format("--resume {}: its checkpoints are of --{} {}, not {}", folder.path().string(), option,
-                                   was, is));
+      throw InputError(
+          fmt::format("--resume {}: its checkpoints are of --{} {}, not {}", folder.path().string(), option, was, is));
     }
   };
   if (is_served(before.algorithm) != is_served(config.algorithm)) {
     expect("algorithm", before.algorithm, config.algorithm);
   }
   expect("servers", before.servers, config.servers);
-  expect("batch times --n-push", before.batch * before.n_push, config.batch * config.n_push);
-  expect("optimizer", rule_options(before).name, rule_options(config).name);
+  if (config.servers == 0) {
+    expect("workers", before.workers, config.workers);  // each has a server inside
+  }
+  const Checkpoint& checkpoint = *latest.checkpoint;
+  const ServedBooks::Head books = ServedBooks::head_of(checkpoint.blob("books.bin"), checkpoint.path().string());
+  expect("batch times --n-push", books.unit_samples, config.batch * config.n_push);
+  expect("seed", books.seed, config.seed);
+  if (books.epochs_begun > config.epochs) {
+    throw InputError(fmt::format("--resume {}: epoch {} has begun: expected --epochs {} or more",
+                                 folder.path().string(), books.epochs_begun, books.epochs_begun));
+  }
+  const auto slots = [](const RunConfig& one) {
+    const std::unique_ptr<UpdateRule> rule = make_rule(rule_options(one));
+    std::string names(rule->name());
+    for (int i = 0; i < rule->slots(); ++i) {
+      names += fmt::format(" with {}", rule->slot_name(i));
+    }
+    return names;
+  };
+  expect("optimizer", slots(before), slots(config));
 }
 
 }  // namespace

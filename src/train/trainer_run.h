@@ -43,6 +43,7 @@ struct TrainingState {
 struct ServedState {
   std::string source;  ///< its path
   std::string books;
+  std::string leader;
   std::vector<std::string> servers;
 };
 
@@ -62,11 +63,13 @@ struct Trainer::Run {
   std::optional<Schedule> schedule;
   std::int64_t global_batch = 0;  ///< samples that all members together take in a step
   std::uint64_t steps_per_epoch = 0;
+  ReplicaOptions replica_options;
   std::unique_ptr<Replica> replica;
   std::unique_ptr<Strategy> strategy;
   SampleLedger ledger;
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
   std::optional<StalenessCounts> staleness;  ///< likewise
+  std::atomic<bool> worker_failed = false;   ///< likewise: the one beside the leader
   double rate_factor = 1;                    ///< likewise: what the guard against divergence has made of all rates
   std::function<bool(CheckpointState&)> served_state;  ///< likewise: adds what servers and books have; false: lost
   std::optional<ServedState> restored;                 ///< likewise: what a run goes on from
@@ -82,6 +85,7 @@ struct Trainer::Run {
 
   /// What servers and books have goes into and comes from a checkpoint.
   static constexpr const char* kBooksBlob = "books.bin";
+  static constexpr const char* kLeaderBlob = "leader.bin";
   static std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
   void restore_served(const Checkpoint& checkpoint);
   /// Restores all of it from the newest sound checkpoint; false when there is none yet.
@@ -94,19 +98,30 @@ struct Trainer::Run {
   void doing(WorkerActivity::Kind kind) const { team.activity->begin(kind, state.step); }
   /// Steps from here to the next line of metrics or checkpoint; with chaos, which acts before each step, 1.
   std::int64_t updates_until_something_is_due() const;
+  /// Units that one worker pushes before the others begin.
+  std::int64_t warm_units() const;
   /// Of the update after `update` others, as the schedule and the configuration have it.
   UpdateOptions update_options(std::uint64_t update) const;
   RunSummary train(const std::function<bool()>& stop_requested);
   /// The same where parameters are with servers, and what a worker and the leader do then.
   RunSummary train_served(const std::function<bool()>& stop_requested);
-  RunSummary work(ServedLinks& links, const Sampler& sampler, const std::function<bool()>& stop_requested);
+  struct Working {
+    Replica& replica;
+    TrainingState& place;
+    RunObserver& observer;
+  };
+  RunSummary work(ServedLinks& links, const Sampler& sampler, const Working& working,
+                  const std::function<bool()>& stop_requested);
+  /// The leader, with a worker beside it where servers are inside the workers.
+  RunSummary lead_and_work(ServedLinks& links, ServedBooks& books, std::atomic<int>& living, const Sampler& sampler,
+                           const std::function<bool()>& stop_requested);
   /// `living`: workers, kept up to date while it leads.
   RunSummary lead(ServedLinks& links, ServedBooks& books, std::atomic<int>& living,
                   const std::function<bool()>& stop_requested);
   struct Leading;
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
-  bool went_on(const StepReport& report, RunSummary& summary) const;
+  bool went_on(const StepReport& report, const TrainingState& place, RunSummary& summary) const;
   /// Brings the members together; false when training ends here, and why is in `summary`.
   bool settle(BatchStream& batches, RunSummary& summary);
   /// Evaluates, reports, keeps the best. `enough`: training should stop here.

@@ -136,8 +136,8 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   return {};
 }
 
-bool Trainer::Run::went_on(const StepReport& report, RunSummary& summary) const {
-  const std::string when = fmt::format("at step {} (epoch {})", state.step + report.updates, state.epoch + 1);
+bool Trainer::Run::went_on(const StepReport& report, const TrainingState& place, RunSummary& summary) const {
+  const std::string when = fmt::format("at step {} (epoch {})", place.step + report.updates, place.epoch + 1);
   if (report.outcome == StepReport::Outcome::group_lost) {
     summary.status = "lost";
     summary.problem = fmt::format("{} {}", team.explain ? team.explain(report.culprit) : report.culprit, when);
@@ -161,7 +161,7 @@ bool Trainer::Run::settle(BatchStream& batches, RunSummary& summary) {
   const StepReport report = strategy->settle(batches);
   state.epoch_sums += report.sums;
   state.logged_sums += report.sums;
-  return went_on(report, summary);
+  return went_on(report, state, summary);
 }
 
 std::int64_t Trainer::Run::updates_until_something_is_due() const {
@@ -178,7 +178,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   summary.status = "finished";
   doing(WorkerActivity::Kind::meeting);
   if (const std::string who = join_team(); !who.empty()) {
-    (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = who}, summary);
+    (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = who}, state, summary);
     write_results(summary);
     return summary;
   }
@@ -232,7 +232,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       pause_clock();
       bool enough = false;
       if (const Outcome outcome = end_epoch(state.train_seconds - state.epoch_began, enough); !outcome.ok()) {
-        (void)went_on(lost_report(outcome), summary);
+        (void)went_on(lost_report(outcome), state, summary);
         break;
       }
       mark = Clock::now();
@@ -242,7 +242,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       continue;
     }
-    const bool goes_on = went_on(report, summary);
+    const bool goes_on = went_on(report, state, summary);
     if (!goes_on && !report.completed) {
       break;
     }
