@@ -113,10 +113,10 @@ struct ServerEnd::Station {
         none(parameters.blocks.size()),
         server(parameters.table, parameters.map, parameters.blocks, *parameters.rule, zeros,
                {.update = [](std::uint64_t) { return update(); }}) {
-    std::vector<Rank> clients;
+    std::vector<ServerPort::Client> clients;
     for (int rank = 0; rank < fabric.size(); ++rank) {
       if (Rank{rank} != kServer) {
-        clients.push_back(Rank{rank});
+        clients.push_back({.rank = Rank{rank}});
       }
     }
     port.emplace(fabric, server, clients,
