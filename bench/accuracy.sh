@@ -4,7 +4,8 @@
 #   bench/accuracy.sh [--algorithms "allreduce ..."] [--transport socket|mpi|threads] [--epochs N] [--seeds N]
 #                     [--workers "2 4"] [--out DIR]
 # All take the same number of samples a step over all workers: --batch is divided by their number where it is each
-# worker's own. Through parameter servers each of these small batches is an update: the rate is divided too.
+# worker's own. Through parameter servers each of these small batches is an update: there the rate is divided too, or
+# momentum left out, as gradients that are late are momentum of their own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 transport=socket epochs=5 seeds=1 worker_counts="2 4" batch=128 out=
@@ -29,12 +30,13 @@ if [[ -z $out ]]; then
 fi
 mkdir -p "$out"
 
+rate=0.05 momentum=0.9
 # accuracy NAME OPTION...: mean test accuracy over the seeds, in percent
 accuracy() {
   local name=$1 seed
   shift
   for ((seed = 1; seed <= seeds; ++seed)); do
-    "$program" train --model lenet --data fashion-mnist --epochs "$epochs" --lr 0.05 --momentum 0.9 --schedule cosine \
+    "$program" train --model lenet --data fashion-mnist --epochs "$epochs" --lr "$rate" --momentum "$momentum" --schedule cosine \
       --weight-decay 0.0005 --seed "$seed" --out "$out/$name-$seed" "$@" >"$out/$name-$seed.log" 2>&1 ||
       { cat "$out/$name-$seed.log" >&2; return 1; }
     sed -n 's/.*"test_accuracy": \([0-9.]*\).*/\1/p' "$out/$name-$seed/summary.json"
@@ -46,16 +48,14 @@ printf '%-10s %7s %9s %10s %6s\n' algorithm workers accuracy difference goal
 printf '%-10s %7d %9.2f\n' local 1 "$one"
 for workers in $worker_counts; do
   for algorithm in $algorithms; do
-    own=$batch goal=0.5 more=()
+    own=$batch goal=0.5 more=() rate=0.05 momentum=0.9
     case $algorithm in
       averaging) own=$((batch / workers)) goal=1 more=(--average-every 10) ;;
       gossip) own=$((batch / workers)) goal=1 ;;
-      async) own=$((batch / workers)) goal=1 more=(--lr "$(awk "BEGIN {print 0.04 / $workers}")") ;;
-      downpour)  # the gradients of two batches are added up
-        own=$((batch / workers)) goal=1
-        more=(--servers 2 --n-push 2 --n-fetch 2 --lr "$(awk "BEGIN {print 0.02 / $workers}")") ;;
+      async) own=$((batch / workers)) goal=1 rate=$(awk "BEGIN {print 0.04 / $workers}") ;;
+      downpour) own=$((batch / workers)) goal=1 momentum=0 more=(--servers 2 --n-push 2 --n-fetch 2) ;;
       softsync)  # divides the rate by the staleness, which is about n
-        own=$((batch / workers)) goal=1 more=(--n 2 --lr "$(awk "BEGIN {print 0.08 / $workers}")") ;;
+        own=$((batch / workers)) goal=1 rate=$(awk "BEGIN {print 0.08 / $workers}") more=(--n 2) ;;
     esac
     found=$(accuracy "$algorithm-$workers" --algorithm "$algorithm" --workers "$workers" --transport "$transport" \
       --batch "$own" "${more[@]}")
