@@ -17,11 +17,26 @@ ALGORITHMS = {
     "async": ["--algorithm", "async"],
     "downpour": ["--algorithm", "downpour", "--n-push", "2", "--n-fetch", "3"],
     "softsync": ["--algorithm", "softsync", "--n", "2", "--warm-start", "20"],
+    "backup": ["--algorithm", "sync", "--backup-workers", "1"],
+    "bounded": ["--algorithm", "async", "--max-staleness", "1"],
     "downpour-prefetch": ["--algorithm", "downpour", "--n-push", "3", "--n-fetch", "1", "--prefetch", "on"],
 }
 
 
-class Algorithms(job_test.JobTest):
+# Those that refuse gradients which come late.
+DROPPING = {"backup", "bounded"}
+
+
+class ServedTest(job_test.JobTest):
+    def expect_every_sample_once(self, name, samples):
+        """What was dropped was handed out once more."""
+        audit = self.summary(name)["samples"]
+        dropped = audit["dropped"] if name.split("-")[0] in DROPPING else 0
+        self.assertEqual(audit, {"leased": samples + dropped, "applied": samples, "dropped": dropped, "lost": 0,
+                                 "duplicated": 0}, name)
+
+
+class Algorithms(ServedTest):
     def test_each_trains_over_each_transport_and_every_sample_is_applied_once(self):
         for transport in TRANSPORTS:
             for algorithm, choices in ALGORITHMS.items():
@@ -33,13 +48,14 @@ class Algorithms(job_test.JobTest):
                     self.assertEqual(summary["status"], "finished")
                     self.assertEqual((summary["workers"], summary["servers"], summary["epochs"]), (3, 2, 3))
                     self.assertGreater(summary["test_accuracy"], 0.8)
-                    self.assertEqual(sum(summary["staleness"]["histogram"].values()), summary["steps"])
+                    units = summary["steps"] * (2 if algorithm == "backup" else 1)
+                    self.assertEqual(sum(summary["staleness"]["histogram"].values()), units)
                     self.expect_every_sample_once(name, 4500)
                     self.expect_nothing_left(name)
 
     def test_servers_may_be_inside_the_workers(self):
         for transport in TRANSPORTS:
-            for algorithm in ("async", "downpour-prefetch"):
+            for algorithm in ("async", "downpour-prefetch", "backup"):
                 with self.subTest(transport=transport, algorithm=algorithm):
                     name = f"{algorithm}-{transport}"
                     self.train(*self.small(name, noise=1), *ALGORITHMS[algorithm], "--workers", "3", "--servers", "0",
@@ -104,7 +120,7 @@ class Algorithms(job_test.JobTest):
         self.expect_every_sample_once("norm", 64)
 
 
-class Failures(job_test.JobTest):
+class Failures(ServedTest):
     def test_a_killed_worker_stops_nobody_and_its_samples_are_trained_by_others(self):
         for transport in SURVIVABLE:
             for algorithm, choices in ALGORITHMS.items():
@@ -127,6 +143,18 @@ class Failures(job_test.JobTest):
                    "--transport", "socket", "--chaos", "slow worker 1 x50 from step 5")
         self.expect_every_sample_once("slow", 3000)
         self.assertGreater(self.summary("slow")["staleness"]["max"], 3)
+
+    def test_gradients_of_a_slow_worker_are_dropped_and_its_samples_trained_by_others(self):
+        for algorithm, oldest in {"backup": 0, "bounded": 1}.items():
+            for servers in ("1", "2", "0"):
+                with self.subTest(algorithm=algorithm, servers=servers):
+                    name = f"{algorithm}-{servers}"
+                    self.train(*self.small(name), *ALGORITHMS[algorithm], "--workers", "3", "--servers", servers,
+                               "--epochs", "2", "--transport", "socket", "--chaos", "slow worker 1 x50 from step 5")
+                    self.expect_every_sample_once(name, 3000)
+                    summary = self.summary(name)
+                    self.assertGreater(summary["samples"]["dropped"], 0)
+                    self.assertLessEqual(summary["staleness"]["max"], oldest)
 
     def test_a_killed_server_is_named_and_ends_the_job(self):
         process = self.start(*self.small("server", samples=15000), *ALGORITHMS["async"], "--workers", "2", "--servers", "2",
@@ -197,7 +225,7 @@ class Failures(job_test.JobTest):
                 self.expect_nothing_left(transport)
 
 
-class Resumption(job_test.JobTest):
+class Resumption(ServedTest):
     def test_one_worker_goes_on_bit_for_bit_after_an_interrupt(self):
         recipe = ["--epochs", "3", "--momentum", "0.9", "--schedule", "cosine", "--algorithm", "async", "--workers", "1",
                   "--servers", "2"]
@@ -260,7 +288,7 @@ class Resumption(job_test.JobTest):
         self.assertEqual(self.model("served"), self.model("alone"))
 
 
-class BadInput(job_test.JobTest):
+class BadInput(ServedTest):
     def expect_refusal(self, text, *arguments):
         output = self.train(*self.small("bad"), *arguments, code=2)
         self.assertIn(text, output)
@@ -268,7 +296,15 @@ class BadInput(job_test.JobTest):
 
     def test_choices_of_another_algorithm_are_refused(self):
         self.expect_refusal("--n-push and --n-fetch are for --algorithm downpour", "--algorithm", "async", "--n-push", "2")
-        self.expect_refusal("--warm-start is for algorithms with parameter servers", "--warm-start", "5")
+        self.expect_refusal("--warm-start is for asynchronous algorithms with parameter servers", "--warm-start", "5")
+        self.expect_refusal("--max-staleness is for asynchronous", "--algorithm", "allreduce", "--max-staleness", "5")
+        self.expect_refusal("--backup-workers 1 is for --algorithm sync", "--algorithm", "async", "--backup-workers", "1")
+        self.expect_refusal("with --workers 2 at most 1 can be late", "--algorithm", "sync", "--workers", "2",
+                            "--backup-workers", "2")
+        self.expect_refusal("--batch 30: expected a multiple of 4", *ALGORITHMS["backup"], "--workers", "5")
+        self.expect_refusal("--max-staleness 2: a worker's own pushes make what it has fetched 5 updates old",
+                            "--algorithm", "downpour", "--n-fetch", "5", "--max-staleness", "2")
+        self.expect_refusal("expected a whole number of 0 or more, or none", "--max-staleness", "-1")
         self.expect_refusal("--n 2 is for --algorithm softsync", "--algorithm", "async", "--n", "2")
         self.expect_refusal("--n 5: with --workers 4", "--algorithm", "softsync", "--workers", "4", "--n", "5")
 

@@ -112,7 +112,7 @@ struct ServerEnd::Station {
         zeros(static_cast<std::size_t>(parameters.table.size())),
         none(parameters.blocks.size()),
         server(parameters.table, parameters.map, parameters.blocks, *parameters.rule, zeros,
-               {.update = [](std::uint64_t) { return update(); }}) {
+               {.update = [](std::uint64_t, int) { return update(); }}) {
     std::vector<ServerPort::Client> clients;
     for (int rank = 0; rank < fabric.size(); ++rank) {
       if (Rank{rank} != kServer) {

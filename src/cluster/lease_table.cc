@@ -12,7 +12,7 @@ LeaseTable::LeaseTable(const Options& options)
   check(position_ >= 0 && (position_ == 0 || position_ < options.samples_per_epoch), "a position in the first epoch");
   for (const Lease& lease : options.returned) {
     check(lease.id < next_id_, "leases that come back have numbers of their own");
-    returned_[lease.id] = lease;
+    returned_[lease.id] = {.lease = lease};
   }
 }
 
@@ -27,9 +27,13 @@ LeaseTable::Answer LeaseTable::request(std::uint64_t owner, std::int64_t samples
     samples = std::min(samples, options_.warm_samples - warm_given_);
   }
   Lease lease;
-  if (!returned_.empty()) {
-    lease = returned_.begin()->second;
-    returned_.erase(returned_.begin());
+  auto back = std::ranges::find_if(returned_, [&](const auto& entry) { return entry.second.giver != owner; });
+  if (back == returned_.end() && next_epoch_done()) {
+    back = returned_.begin();
+  }
+  if (back != returned_.end()) {
+    lease = back->second.lease;
+    returned_.erase(back);
   } else if (next_epoch_done()) {
     return finished() ? Answer(Finished{}) : Answer(Wait{});
   } else {
@@ -69,7 +73,7 @@ bool LeaseTable::give_back(std::uint64_t owner, std::uint64_t id, std::uint64_t 
   Lease lease = open_.at(id).lease;
   lease.next_push = next_push;
   warm_given_ -= warming() ? lease.count : 0;
-  returned_[id] = lease;
+  returned_[id] = {.lease = lease, .giver = owner};
   open_.erase(id);
   return true;
 }
@@ -102,7 +106,7 @@ void LeaseTable::release(std::uint64_t owner) {
     Lease lease = at->second.lease;
     warm_given_ -= warming() ? lease.count : 0;
     lease.next_push = at->second.lowest_next_push.value_or(lease.next_push);
-    returned_[lease.id] = lease;
+    returned_[lease.id] = {.lease = lease};
     at = open_.erase(at);
   }
 }

@@ -35,7 +35,8 @@ class LeaseTable {
 
   explicit LeaseTable(const Options& options);
 
-  /// At most `samples` of one epoch for the member `owner`; what came back goes first, and whole.
+  /// At most `samples` of one epoch for the member `owner`; what came back goes first, and whole, but what it gave back
+  /// itself last: others may be faster.
   Answer request(std::uint64_t owner, std::int64_t samples);
   /// False when the lease is not with `owner`: it was taken from it, or done before.
   [[nodiscard]] bool complete(std::uint64_t owner, std::uint64_t id);
@@ -63,6 +64,10 @@ class LeaseTable {
     bool orphaned = false;
     std::optional<std::uint64_t> lowest_next_push = {};
   };
+  struct Returned {
+    Lease lease;
+    std::optional<std::uint64_t> giver = {};  ///< who lives
+  };
   bool warming() const { return warm_done_ < options_.warm_samples && !finished(); }
   bool is_with(std::uint64_t owner, std::uint64_t id) const;
   bool next_epoch_done() const { return epoch_ >= options_.epochs || options_.samples_per_epoch == 0; }
@@ -74,8 +79,8 @@ class LeaseTable {
   std::int64_t warm_done_ = 0;  // samples
   std::int64_t warm_given_ = 0;
   std::optional<std::uint64_t> warm_owner_;
-  std::map<std::uint64_t, Open> open_;       // by lease
-  std::map<std::uint64_t, Lease> returned_;  // by lease; to be granted again, lowest first
+  std::map<std::uint64_t, Open> open_;          // by lease
+  std::map<std::uint64_t, Returned> returned_;  // by lease; to be granted again, lowest first
 };
 
 }  // namespace distbelief

@@ -110,6 +110,21 @@ TEST(LeaseTable, WhatIsGivenBackIsForOthersFromWhereItStands) {
   EXPECT_TRUE(table.finished());
 }
 
+TEST(LeaseTable, WhatAMemberGaveBackIsForOthersFirst) {
+  LeaseTable table({.samples_per_epoch = 8, .epochs = 1});
+  const auto slow = granted(table.request(1, 4));
+  ASSERT_TRUE(slow);
+  EXPECT_TRUE(table.give_back(1, slow->id, 1));
+  const auto fresh = granted(table.request(1, 4));
+  ASSERT_TRUE(fresh);
+  EXPECT_NE(fresh->id, slow->id);
+  EXPECT_TRUE(table.complete(1, fresh->id));
+  const auto last = granted(table.request(1, 4));  // nothing else is left
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->id, slow->id);
+  EXPECT_EQ(last->next_push, 1U);
+}
+
 TEST(LeaseTable, GoesOnWhereAnEarlierOneStood) {
   LeaseTable table({.samples_per_epoch = 10,
                     .first_epoch = 2,

@@ -104,6 +104,14 @@ void SampleLedger::dropped(std::span<const std::uint64_t> ids) {
   });
 }
 
+void SampleLedger::returned(std::span<const std::uint64_t> ids) {
+  mark_all(ids, [this](std::uint8_t& mark) {
+    epoch_.leased += (mark & kLeased) == 0 ? 1 : 0;
+    epoch_.dropped += 1;
+    mark &= static_cast<std::uint8_t>(~kLeased);
+  });
+}
+
 bool SampleLedger::has_applied(std::uint64_t id) const {
   const std::scoped_lock lock(mutex_);
   return (marks_.at(id) & kApplied) != 0;

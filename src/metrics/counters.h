@@ -10,6 +10,7 @@
 namespace distbelief {
 
 /// What became of the samples. At the end of an epoch leased == applied + dropped + lost, unless something is wrong.
+/// A sample that was dropped may be handed out again, and counts as leased again.
 struct SampleAudit {
   std::uint64_t leased = 0;      ///< handed to a worker
   std::uint64_t applied = 0;     ///< entered an update
@@ -31,6 +32,8 @@ class SampleLedger {
   void leased(std::span<const std::uint64_t> ids);
   void applied(std::span<const std::uint64_t> ids);
   void dropped(std::span<const std::uint64_t> ids);
+  /// Dropped, and not leased any more: to be handed out again in this epoch.
+  void returned(std::span<const std::uint64_t> ids);
 
   bool has_applied(std::uint64_t id) const;
 

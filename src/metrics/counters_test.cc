@@ -46,6 +46,18 @@ TEST(SampleLedger, WhatWasAppliedWithoutALeaseShows) {
   EXPECT_EQ(ledger.close_epoch(), (SampleAudit{0, 1, 0, 0, 0}));
 }
 
+TEST(SampleLedger, WhatIsDroppedAndHandedOutAgainIsLeasedTwice) {
+  SampleLedger ledger(10);
+  ledger.leased(range(0, 10));
+  ledger.returned(range(6, 10));
+  ledger.applied(range(0, 6));
+  ledger.leased(range(6, 10));
+  ledger.returned(range(8, 10));
+  ledger.leased(range(8, 10));
+  ledger.applied(range(6, 10));
+  EXPECT_EQ(ledger.close_epoch(), (SampleAudit{16, 10, 6, 0, 0}));
+}
+
 TEST(SampleLedger, ContinuesInTheMiddleOfAnEpoch) {
   SampleLedger first(1001);
   first.leased(range(0, 1001));

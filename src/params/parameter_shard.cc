@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -331,9 +330,7 @@ void ParameterShard::visit_state_locked(StateVisitor& visitor) {
   }
   visitor.number("gathered", gathered_.count);
   if (gathered_.count > 0) {
-    auto weight = std::bit_cast<std::uint64_t>(gathered_.weight);
-    visitor.number("gathered_weight", weight);
-    gathered_.weight = std::bit_cast<double>(weight);
+    visitor.real("gathered_weight", gathered_.weight);
     if (gathered_.sums.bytes() == 0) {
       gathered_.sums = float_buffer(range_.size());
     }

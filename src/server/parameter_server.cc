@@ -31,12 +31,31 @@ ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::ui
       return {.status = over_ ? ReplyHead::Status::over : ReplyHead::Status::fenced};
     }
     pushing_.insert(head.incarnation);
+    idle_.erase(head.incarnation);
+    idle_count_ = static_cast<int>(idle_.size());
   }
-  const ReplyHead reply = apply(head, seen, gradient);
+  ReplyHead reply;
+  if (options_.max_staleness) {
+    const std::scoped_lock entering(entering_);
+    reply = is_late(head, seen) ? ReplyHead{.status = ReplyHead::Status::late} : apply(head, seen, gradient);
+  } else {
+    reply = apply(head, seen, gradient);
+  }
   const std::scoped_lock lock(pushes_mutex_);
   pushing_.erase(pushing_.find(head.incarnation));
   pushed_.notify_all();
   return reply;
+}
+
+/// Blocks that have the push already do not matter: they do not take it again.
+bool ParameterServer::is_late(const RequestHead& head, std::span<const std::uint64_t> seen) const {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const ParameterShard& shard = *blocks_[i].shard;
+    if (shard.version().value > seen[i] + *options_.max_staleness && shard.next_seq(head.push.lease) <= head.push.seq) {
+      return true;
+    }
+  }
+  return false;
 }
 
 ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::uint64_t> seen,
@@ -81,7 +100,7 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
 }
 
 UpdateOptions ParameterServer::options_of(const ParameterShard& shard) const {
-  UpdateOptions options = options_.update(shard.pushes());
+  UpdateOptions options = options_.update(shard.pushes(), idle_count_);
   options.rate *= rate_factor_;
   return options;
 }
@@ -94,6 +113,40 @@ bool ParameterServer::flush() {
     finite = block.shard->flush(options) && finite;
   }
   return finite;
+}
+
+bool ParameterServer::flush_full() {
+  const std::scoped_lock entering(entering_);
+  bool finite = true;
+  for (const Block& block : blocks_) {
+    finite = block.shard->flush(options_of(*block.shard)) && finite;
+  }
+  return finite;
+}
+
+bool ParameterServer::idle(std::uint64_t incarnation) {
+  {
+    const std::scoped_lock lock(pushes_mutex_);
+    idle_.insert(incarnation);
+    idle_count_ = static_cast<int>(idle_.size());
+  }
+  return flush_full();
+}
+
+bool ParameterServer::newer_than(std::span<const std::uint64_t> have) {
+  check(have.size() == blocks_.size(), "a client has a version of every block");
+  {
+    const std::scoped_lock lock(pushes_mutex_);
+    if (over_) {
+      return true;
+    }
+  }
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (have[i] != kNothing && blocks_[i].shard->version().value <= have[i]) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void ParameterServer::slow_down(float factor) {
@@ -123,6 +176,8 @@ std::size_t ParameterServer::read(std::span<const std::uint64_t> have, std::span
 void ParameterServer::fence(std::uint64_t incarnation) {
   std::unique_lock lock(pushes_mutex_);
   fenced_.insert(incarnation);
+  idle_.erase(incarnation);  // who is gone is not counted at all
+  idle_count_ = static_cast<int>(idle_.size());
   pushed_.wait(lock, [&] { return !pushing_.contains(incarnation); });  // for as long as an update takes
 }
 

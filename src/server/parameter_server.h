@@ -21,7 +21,7 @@ namespace distbelief {
 struct SavedLease {
   static constexpr std::uint64_t kDone = ~std::uint64_t{0};
   std::uint64_t id = 0;
-  LeaseSamples samples = {};
+  SampleRun samples = {};
   std::uint64_t next_push = 0;  ///< the first that some block lacks; kDone: none can
 };
 struct SavedLeases {
@@ -37,8 +37,11 @@ SavedLeases saved_leases(std::string_view state, const std::string& source);
 class ParameterServer {
  public:
   struct Options {
-    /// What is done with a push after `pushes` others entered its block. Thread-safe.
-    std::function<UpdateOptions(std::uint64_t pushes)> update;
+    /// What is done with a push after `pushes` others entered its block, while `idle` clients have nothing to push.
+    /// Thread-safe.
+    std::function<UpdateOptions(std::uint64_t pushes, int idle)> update;
+    /// A push to a block that has seen more updates since is refused whole. Pushes then enter one after the other.
+    std::optional<std::uint64_t> max_staleness = {};
   };
   /// `table`, `map` and `rule` are borrowed. `owned` are numbers of blocks, ascending; `values` is the whole space, of
   /// which the owned blocks are copied.
@@ -60,8 +63,15 @@ class ParameterServer {
   std::size_t read(std::span<const std::uint64_t> have, std::span<std::uint64_t> versions,
                    std::span<float> values) const;
 
+  /// Whether every block is newer than what the client has; at the end of training it is.
+  bool newer_than(std::span<const std::uint64_t> have);
+
   /// Makes updates of what blocks have gathered, however little. Whether all values are finite.
   [[nodiscard]] bool flush();
+  /// The same where blocks have gathered as much as Options::update now asks for. After it asks for less.
+  [[nodiscard]] bool flush_full();
+  /// This client pushes nothing until it pushes again. Whether all values are finite, as with flush_full().
+  [[nodiscard]] bool idle(std::uint64_t incarnation);
   /// Multiplies all rates from now on.
   void slow_down(float factor);
   float rate_factor() const { return rate_factor_; }
@@ -97,6 +107,7 @@ class ParameterServer {
     std::unique_ptr<ParameterShard> shard;
   };
 
+  bool is_late(const RequestHead& head, std::span<const std::uint64_t> seen) const;
   ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
   UpdateOptions options_of(const ParameterShard& shard) const;
 
@@ -104,17 +115,20 @@ class ParameterServer {
   std::vector<Block> blocks_;
   std::size_t floats_ = 0;
   std::atomic<float> rate_factor_ = 1;
+  std::mutex entering_;  ///< held by a push that may be late, and where what is gathered is looked at
 
   std::mutex pushes_mutex_;
   std::condition_variable pushed_;
   std::multiset<std::uint64_t> pushing_;  // guarded by pushes_mutex_: incarnations whose pushes are being applied
   std::set<std::uint64_t> fenced_;        // guarded by pushes_mutex_
+  std::set<std::uint64_t> idle_;          // guarded by pushes_mutex_
+  std::atomic<int> idle_count_ = 0;       // of them
   bool over_ = false;                     // guarded by pushes_mutex_
   mutable std::mutex leases_mutex_;
-  std::map<std::uint64_t, LeaseSamples> leases_;  // guarded by leases_mutex_, as all below: seen, from low_water_ on
+  std::map<std::uint64_t, SampleRun> leases_;  // guarded by leases_mutex_, as all below: seen, from low_water_ on
   std::uint64_t low_water_ = 0;
   bool marked_ = false;
-  std::map<std::uint64_t, LeaseSamples> done_;  // since the mark
+  std::map<std::uint64_t, SampleRun> done_;  // since the mark
 
   std::mutex pieces_mutex_;
   std::string saved_;     // guarded by pieces_mutex_: what is told in pieces

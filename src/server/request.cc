@@ -32,13 +32,14 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
     case RequestHead::Kind::report:
       return kMostWords;
     case RequestHead::Kind::leave:
+    case RequestHead::Kind::idle:
     case RequestHead::Kind::flush:
     case RequestHead::Kind::slow_down:
     case RequestHead::Kind::mark:
     case RequestHead::Kind::save:
       return 0;
     case RequestHead::Kind::restore:
-      return most_request_bytes(blocks, floats);
+      return most_body_bytes(blocks, floats);
   }
   return 0;
 }
@@ -51,13 +52,20 @@ bool is_request(const RequestHead& head, std::size_t blocks, std::size_t floats)
   return head.kind == RequestHead::Kind::restore ? head.body_bytes <= bytes : head.body_bytes == bytes;
 }
 
-std::size_t most_request_bytes(std::size_t blocks, std::size_t floats) {
+std::size_t most_body_bytes(std::size_t blocks, std::size_t floats) {
   return std::max(blocks * sizeof(std::uint64_t) + floats * sizeof(float), kMostWords);
 }
 
-std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats) { return most_request_bytes(blocks, floats); }
+bool must_wait(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in) {
+  return head.kind == RequestHead::Kind::fetch && head.awaits_newer != 0 &&
+         !server.newer_than(numbers<std::uint64_t>(in, server.blocks()));
+}
 
 namespace {
+
+ReplyHead finite_or_not(bool finite) {
+  return {.status = finite ? ReplyHead::Status::done : ReplyHead::Status::nonfinite};
+}
 
 ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
                     std::span<std::byte> out) {
@@ -66,7 +74,9 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
     case RequestHead::Kind::leave:
       return {};
     case RequestHead::Kind::flush:
-      return {.status = server.flush() ? ReplyHead::Status::done : ReplyHead::Status::nonfinite};
+      return finite_or_not(server.flush());
+    case RequestHead::Kind::idle:
+      return finite_or_not(server.idle(head.incarnation));
     case RequestHead::Kind::slow_down:
       if (head.scale > 0 && head.scale <= 1) {
         server.slow_down(head.scale);

@@ -12,10 +12,11 @@ namespace distbelief {
 std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_t floats);
 /// Whether there is such a request to this server.
 bool is_request(const RequestHead& head, std::size_t blocks, std::size_t floats);
-/// The longest that a request's and a reply's body can be.
-std::size_t most_request_bytes(std::size_t blocks, std::size_t floats);
-std::size_t most_reply_bytes(std::size_t blocks, std::size_t floats);
+/// The longest that the body of a request or a reply can be.
+std::size_t most_body_bytes(std::size_t blocks, std::size_t floats);
 
+/// Whether the answer has to wait until pushes have made parameters newer.
+bool must_wait(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in);
 /// Does what was asked for; the reply's body, of reply.body_bytes bytes, is in `out`, which has room for the longest.
 /// `in` is of the right length, and both are aligned as numbers are. Thread-safe.
 ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,

@@ -13,11 +13,11 @@
 namespace distbelief {
 
 /// For tests: servers and clients on threads of this process, with links between them. Ranks are the servers, then the
-/// clients.
+/// clients. Clients that are idle are not waited for with what is gathered.
 class ServedJob {
  public:
   ServedJob(const ParameterTable& table, const UpdateRule& rule, std::span<const float> values, int servers,
-            int clients, const UpdateOptions& options)
+            int clients, const UpdateOptions& options, std::optional<std::uint64_t> max_staleness = {})
       : map_(table, servers), fabrics_(make_local_fabrics(servers + clients)) {
     std::vector<std::uint64_t> ids;
     std::vector<ServerPort::Client> client_ranks;
@@ -31,9 +31,15 @@ class ServedJob {
     std::vector<ServerClient::Server> places;
     for (int i = 0; i < servers; ++i) {
       auto node = std::make_unique<ServerNode>();
-      node->server = std::make_unique<ParameterServer>(
-          table, map_, placement.blocks_of(i), rule, values,
-          ParameterServer::Options{.update = [options](std::uint64_t) { return options; }});
+      node->server =
+          std::make_unique<ParameterServer>(table, map_, placement.blocks_of(i), rule, values,
+                                            ParameterServer::Options{.update =
+                                                                         [options](std::uint64_t, int idle) {
+                                                                           UpdateOptions own = options;
+                                                                           own.gather = std::max(1, own.gather - idle);
+                                                                           return own;
+                                                                         },
+                                                                     .max_staleness = max_staleness});
       node->port = std::make_unique<ServerPort>(
           *fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
           ServerPort::Options{.view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }});
@@ -56,6 +62,7 @@ class ServedJob {
   }
 
   ParameterServer& server(int i) { return *servers_[static_cast<std::size_t>(i)]->server; }
+  ServerPort& port(int i) { return *servers_[static_cast<std::size_t>(i)]->port; }
   ServerClient& client(int i) { return *clients_[static_cast<std::size_t>(i)]->client; }
   const BlockMap& map() const { return map_; }
   /// As if its process had died.

@@ -143,7 +143,7 @@ ServerClient::ServerClient(Fabric& fabric, const BlockMap& map, const std::vecto
     const std::size_t blocks = place->parts.size();
     const std::size_t push = request_bytes(RequestHead::Kind::push, blocks, place->floats);
     const std::size_t fetch = request_bytes(RequestHead::Kind::fetch, blocks, place->floats);
-    const std::size_t reply = most_reply_bytes(blocks, place->floats);
+    const std::size_t reply = most_body_bytes(blocks, place->floats);
     place->gathered = Buffer(std::max(push, kMostWords));
     place->change = std::make_unique<Asked>(server.rank, options_.role, Channel::change, push, reply);
     place->read = std::make_unique<Asked>(server.rank, options_.role, Channel::read, fetch, reply);
@@ -278,6 +278,7 @@ ServerClient::PushReport ServerClient::wait_pushed(Clock::time_point deadline) {
     return report;
   }
   std::uint64_t blocks = 0;
+  std::uint64_t all_blocks = 0;
   std::uint64_t sum = 0;
   for (const std::unique_ptr<Place>& place : places_) {
     report.outcome = wait(*place->change, deadline);
@@ -288,8 +289,10 @@ ServerClient::PushReport ServerClient::wait_pushed(Clock::time_point deadline) {
     report.status = std::max(report.status, reply.status);
     report.staleness_most = std::max(report.staleness_most, reply.staleness_most);
     blocks += reply.blocks;
+    all_blocks += place->parts.size();
     sum += reply.staleness_sum;
   }
+  report.whole = blocks == all_blocks;
   report.staleness = blocks > 0 ? static_cast<double>(sum) / static_cast<double>(blocks) : 0;
   pushing_ = false;
   return report;
@@ -316,6 +319,10 @@ ServerClient::PushReport ServerClient::ask(std::unique_ptr<Place>& place, Clock:
   report.status = place->change->reply.status;
   place->change->end();
   return report;
+}
+
+ServerClient::PushReport ServerClient::idle(Clock::time_point deadline) {
+  return order(RequestHead::Kind::idle, 0, deadline);
 }
 
 ServerClient::PushReport ServerClient::leave(Clock::time_point deadline) {
@@ -386,7 +393,7 @@ ServerClient::PushReport ServerClient::restore(const std::vector<std::string>& s
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const std::string& state = states[i];
     Asked& asked = *places_[i]->change;
-    const std::size_t most = most_request_bytes(places_[i]->parts.size(), places_[i]->floats);
+    const std::size_t most = most_body_bytes(places_[i]->parts.size(), places_[i]->floats);
     std::size_t sent = 0;
     do {
       if (!report.outcome.ok() || report.status != ReplyHead::Status::done) {
@@ -406,7 +413,7 @@ ServerClient::PushReport ServerClient::restore(const std::vector<std::string>& s
   return report;
 }
 
-void ServerClient::begin_fetch() {
+void ServerClient::begin_fetch(Freshness freshness) {
   check(!fetching_, "one fetch is on its way at a time");
   for (const std::unique_ptr<Place>& place : places_) {
     Asked& asked = *place->read;
@@ -414,6 +421,7 @@ void ServerClient::begin_fetch() {
     std::ranges::copy(place->have, place->versions(asked.body()).begin());
     asked.request = {.kind = RequestHead::Kind::fetch,
                      .incarnation = options_.incarnation,
+                     .awaits_newer = freshness == Freshness::all_newer ? 1U : 0U,
                      .body_bytes = request_bytes(RequestHead::Kind::fetch, place->parts.size(), place->floats)};
   }
   fetching_ = true;

@@ -49,10 +49,10 @@ class ServerClient {
 
   struct Unit {
     PushId id = {};
-    UnitSamples samples = {};
+    SampleRun samples = {};
     float scale = 1;
     std::uint64_t low_water = 0;
-    LeaseSamples lease = {};
+    SampleRun lease = {};
     bool wants_values = false;  ///< wait_pushed() brings the values that came of it
     UnitReport done = {};       ///< of a unit before
   };
@@ -61,7 +61,10 @@ class ServerClient {
     ReplyHead::Status status = ReplyHead::Status::done;  ///< the worst that a server said
     double staleness = 0;                                ///< mean over the blocks that it changed
     std::uint64_t staleness_most = 0;
+    bool whole = false;  ///< a push: every block took it, and none had it already
   };
+  /// Forgets what was added.
+  void discard() { added_ = 0; }
   /// Sends what was added, after the push before has been acknowledged; that one's report comes back.
   PushReport push(const Unit& unit, Clock::time_point deadline);
   /// Until every server has acknowledged the push that is on its way; nothing is: done.
@@ -71,6 +74,8 @@ class ServerClient {
   /// the answer.
   PushReport report(const UnitReport& done, const std::string& words, Clock::time_point deadline);
 
+  /// Tells all servers that this worker has nothing to push until it pushes again.
+  PushReport idle(Clock::time_point deadline);
   /// Tells the first server that nothing more comes from this worker.
   PushReport leave(Clock::time_point deadline);
 
@@ -86,8 +91,12 @@ class ServerClient {
   /// Status damaged: a state is not one of its server.
   PushReport restore(const std::vector<std::string>& states, Clock::time_point deadline);
 
+  enum class Freshness {
+    any,
+    all_newer,  ///< what comes, comes when every block is newer than what was fetched last
+  };
   /// Asks for all blocks that are newer than what was fetched last.
-  void begin_fetch();
+  void begin_fetch(Freshness freshness = Freshness::any);
   bool fetching() const { return fetching_; }
   Outcome wait_fetched(Clock::time_point deadline);
   /// Copies what came with the last fetch, or push that wanted values, that was waited for into the flat space; the

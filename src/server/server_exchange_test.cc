@@ -99,6 +99,96 @@ TEST_F(Served, GatheredPushesMakeOneUpdateAndAFlushMakesTheRest) {
   EXPECT_EQ(fetched(), start_[1] - 0.5F);
 }
 
+/// Pushes and fetches in which every gradient is of ones.
+class BoundedServed : public Served {
+ protected:
+  const std::unique_ptr<UpdateRule> plain_ = make_rule({.name = "sgd"});
+  const std::vector<float> ones_ = std::vector<float>(start_.size(), 1.0F);
+  std::vector<float> values_ = std::vector<float>(start_.size());
+
+  void fetch(ServerClient& client) {
+    client.begin_fetch();
+    take(client);
+  }
+  void take(ServerClient& client) {
+    ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+    client.take(values_);
+  }
+  ServerClient::PushReport push(ServerClient& client, std::uint64_t lease, std::uint64_t seq = 0) {
+    const std::span<const float> part = ones_;
+    client.add({&part, 1});
+    (void)client.push(unit(lease, seq, false), deadline());
+    ServerClient::PushReport report = client.wait_pushed(deadline());
+    EXPECT_TRUE(report.outcome.ok());
+    return report;
+  }
+};
+
+TEST_F(BoundedServed, AGradientThatIsTooOldIsRefusedAndMayComeAgain) {
+  ServedJob job(table_, *plain_, start_, 2, 2, {.rate = 1}, 1);
+  fetch(job.client(0));
+  fetch(job.client(1));
+  EXPECT_EQ(push(job.client(0), 1, 0).status, ReplyHead::Status::done);
+  EXPECT_EQ(push(job.client(0), 1, 1).status, ReplyHead::Status::done);  // of values that are one update old
+  const ServerClient::PushReport report = push(job.client(1), 2);
+  EXPECT_EQ(report.status, ReplyHead::Status::late);
+  EXPECT_FALSE(report.whole);
+  fetch(job.client(0));
+  EXPECT_EQ(values_[1], start_[1] - 0.5F);
+  EXPECT_EQ(push(job.client(0), 2).status, ReplyHead::Status::done);       // by who leased it next
+  EXPECT_EQ(push(job.client(1), 2).status, ReplyHead::Status::duplicate);  // old as it is
+}
+
+TEST_F(BoundedServed, WhoWaitsForNewerValuesGetsThemWhenAllHavePushed) {
+  ServedJob job(table_, *plain_, start_, 2, 3, {.rate = 1, .gather = 3}, 0);
+  for (int i = 0; i < 3; ++i) {
+    fetch(job.client(i));
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(push(job.client(i), static_cast<std::uint64_t>(i + 1)).whole);
+    job.client(i).begin_fetch(ServerClient::Freshness::all_newer);
+    if (i == 1) {
+      EXPECT_EQ(job.client(0).wait_fetched(Clock::now() + std::chrono::milliseconds(20)).kind,
+                Outcome::Kind::timed_out);
+    }
+  }
+  for (int i = 0; i < 3; ++i) {
+    take(job.client(i));
+    EXPECT_EQ(values_[1], start_[1] - 0.25F);
+  }
+}
+
+TEST_F(BoundedServed, WhoIsIdleIsNotWaitedForUntilItPushes) {
+  ServedJob job(table_, *plain_, start_, 2, 2, {.rate = 1, .gather = 2}, 0);
+  ServerClient& client = job.client(0);
+  fetch(client);
+  fetch(job.client(1));
+  EXPECT_TRUE(push(client, 1).whole);
+  client.begin_fetch(ServerClient::Freshness::all_newer);
+  EXPECT_EQ(job.client(1).idle(deadline()).status, ReplyHead::Status::done);
+  take(client);
+  EXPECT_EQ(values_[1], start_[1] - 0.25F);
+  EXPECT_TRUE(push(client, 1, 1).whole);
+  fetch(client);
+  EXPECT_EQ(values_[1], start_[1] - 0.5F);
+  fetch(job.client(1));
+  EXPECT_TRUE(push(job.client(1), 2).whole);
+  fetch(client);
+  EXPECT_EQ(values_[1], start_[1] - 0.5F);
+}
+
+TEST_F(BoundedServed, AtTheEndNobodyWaits) {
+  ServedJob job(table_, *plain_, start_, 1, 2, {.rate = 1, .gather = 2}, 0);
+  ServerClient& client = job.client(0);
+  fetch(client);
+  EXPECT_TRUE(push(client, 1).whole);
+  client.begin_fetch(ServerClient::Freshness::all_newer);
+  job.server(0).end();
+  job.port(0).server_changed();
+  take(client);
+  EXPECT_EQ(values_[1], start_[1]);
+}
+
 TEST_F(Served, AnOrderToSlowDownHoldsForAllServers) {
   const std::unique_ptr<UpdateRule> plain = make_rule({.name = "sgd"});
   ServedJob job(table_, *plain, start_, 3, 1, {.rate = 1});

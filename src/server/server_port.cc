@@ -48,9 +48,10 @@ class ServerPort::Served {
     return false;
   }
 
-  /// On a thread that answers.
-  void answer(const ServerPort& port) {
-    reply_ = port.answer_here(request_, in_bytes(), {out_.data(), out_.bytes()});
+  // On a thread that answers.
+  bool must_wait(ServerPort& port) const { return distbelief::must_wait(port.server_, request_, in_bytes()); }
+  void answer(ServerPort& port) {
+    reply_ = port.answer_now(request_, in_bytes(), {out_.data(), out_.bytes()});
     state.store(State::answered, std::memory_order_release);
   }
 
@@ -92,8 +93,8 @@ class ServerPort::Served {
       return true;
     }
     if (out_.bytes() == 0) {
-      in_ = Buffer(most_request_bytes(blocks, floats));
-      out_ = Buffer(most_reply_bytes(blocks, floats));
+      in_ = Buffer(most_body_bytes(blocks, floats));
+      out_ = Buffer(most_body_bytes(blocks, floats));
     }
     if (request_.body_bytes == 0) {
       port.hand_over(*this);
@@ -148,15 +149,46 @@ ServerPort::~ServerPort() {
   }
 }
 
-ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const std::byte> in,
-                                  std::span<std::byte> out) const {
+ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
+  const Clock::time_point deadline = Clock::now() + options_.patience;
+  std::unique_lock lock(mutex_);
+  for (std::uint64_t seen = changes_; Clock::now() < deadline; seen = changes_) {
+    lock.unlock();
+    const bool waits = must_wait(server_, request, in);
+    lock.lock();
+    if (!waits) {
+      break;
+    }
+    ++waiting_here_;
+    changed_.wait_until(lock, deadline, [&] { return changes_ != seen; });
+    --waiting_here_;
+  }
+  lock.unlock();
+  return answer_now(request, in, out);
+}
+
+ReplyHead ServerPort::answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
   const ReplyHead reply = distbelief::answer(server_, request, in, out);
-  if (options_.heard && request.kind != RequestHead::Kind::fetch) {
+  if (request.kind == RequestHead::Kind::fetch) {
+    return reply;
+  }
+  server_changed();
+  if (options_.heard) {
     const auto* text = reinterpret_cast<const char*>(in.data());
     const bool reports = request.kind == RequestHead::Kind::report;
     options_.heard(request, reply, reports ? std::string_view(text, ::strnlen(text, in.size())) : std::string_view());
   }
   return reply;
+}
+
+void ServerPort::server_changed() {
+  const std::scoped_lock lock(mutex_);
+  ++changes_;
+  if (!parked_.empty() || waiting_here_ > 0) {
+    waiting_.insert(waiting_.end(), parked_.begin(), parked_.end());
+    parked_.clear();
+    changed_.notify_all();
+  }
 }
 
 bool ServerPort::advance() {
@@ -177,14 +209,22 @@ void ServerPort::hand_over(Served& served) {
 void ServerPort::answer_all(const std::stop_token& stop) {
   set_thread_count(1);
   while (true) {
-    Served* served = nullptr;
-    {
-      std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
-        return;
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
+      return;
+    }
+    Served* served = waiting_.front();
+    waiting_.pop_front();
+    const std::uint64_t seen = changes_;
+    lock.unlock();
+    if (served->must_wait(*this)) {
+      lock.lock();
+      if (changes_ == seen) {
+        parked_.push_back(served);
+      } else {
+        waiting_.push_back(served);
       }
-      served = waiting_.front();
-      waiting_.pop_front();
+      continue;
     }
     served->answer(*this);
     if (options_.wake) {

@@ -22,7 +22,8 @@ class ServerPort {
  public:
   struct Options {
     std::uint32_t view = 0;
-    int threads = 1;                  ///< that answer
+    int threads = 1;                                      ///< that answer
+    Clock::duration patience = std::chrono::minutes(10);  ///< of a client in this process
     std::function<void()> wake = {};  ///< called when there is something to send: wakes the thread of advance()
     /// Called for each push and report after it was answered, and before its client hears of that; on a thread that
     /// answers. `words` are those of a report.
@@ -40,13 +41,16 @@ class ServerPort {
 
   /// Moves on what can move on; true when something did. For the thread that uses the fabric.
   bool advance();
-  /// The same for a client in this process; thread-safe.
-  ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) const;
+  /// The same for a client in this process, which waits for what it asks for; thread-safe.
+  ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
+  /// The server's parameters or its rules were changed by other means than requests: who waits may be answered.
+  void server_changed();
 
  private:
   class Served;
 
   void answer_all(const std::stop_token& stop);
+  ReplyHead answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
   void hand_over(Served& served);
 
   Fabric& fabric_;
@@ -57,6 +61,9 @@ class ServerPort {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Served*> waiting_;        // guarded by mutex_: requests to be answered
+  std::vector<Served*> parked_;        // guarded by mutex_: those that can't be yet
+  int waiting_here_ = 0;               // guarded by mutex_: clients of this process, likewise
+  std::uint64_t changes_ = 0;          // guarded by mutex_: of the server, that may end a wait
   std::vector<std::jthread> threads_;  // last: they stop before the rest goes
 };
 

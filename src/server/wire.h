@@ -30,15 +30,8 @@ enum class Channel : std::uint32_t { change, read };
 /// A process may have two clients: of the worker, and of the leader that lives beside it.
 enum class ClientRole : std::uint32_t { worker, leader };
 
-/// Samples of one push unit: a contiguous piece of the order of an epoch.
-struct UnitSamples {
-  std::int64_t epoch = 0;
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-};
-
-/// Samples of a whole lease, likewise.
-struct LeaseSamples {
+/// Samples of a push unit or of a lease: a contiguous piece of the order of an epoch.
+struct SampleRun {
   std::int64_t epoch = 0;
   std::int64_t first = 0;
   std::int64_t count = 0;
@@ -47,11 +40,13 @@ struct LeaseSamples {
 /// What became of a push unit that is in every block of every server.
 struct UnitReport {
   PushId id = {};
-  UnitSamples samples = {};  ///< none: there is nothing to report
-  double loss = 0;           ///< sums over the samples; NaN: who computed them is dead
+  SampleRun samples = {};  ///< none: there is nothing to report
+  double loss = 0;         ///< sums over the samples; NaN: who computed them is dead
   std::int64_t correct = 0;
   double staleness = 0;  ///< mean over blocks
   std::uint64_t staleness_most = 0;
+  /// Instead: a server refused it, so that what was computed is dropped, and the samples are for whoever leases them.
+  std::uint64_t late = 0;
 };
 
 struct RequestHead {
@@ -60,6 +55,7 @@ struct RequestHead {
     fetch,
     report,
     leave,      ///< this client's worker has ended, and says nothing more
+    idle,       ///< this client's worker has nothing to push until it pushes again: an update need not wait for it
     flush,      ///< make updates of what is gathered
     slow_down,  ///< multiply all rates from now on with `scale`
     set,        ///< begin with these values
@@ -71,12 +67,12 @@ struct RequestHead {
   std::uint32_t wants_values = 0;  ///< push: the reply brings the values after it
   std::uint64_t incarnation = 0;   ///< of the process that asks
   PushId push = {};
-  UnitSamples samples = {};
-  float scale = 0;  ///< push: what the sums are multiplied with: one by the number of samples
-  std::uint32_t reserved = 0;
-  std::uint64_t low_water = 0;  ///< all leases below are done
-  LeaseSamples lease = {};      ///< push: that the unit is of
-  UnitReport done = {};         ///< push and report: of a unit before
+  SampleRun samples = {};
+  float scale = 0;                 ///< push: what the sums are multiplied with: one by the number of samples
+  std::uint32_t awaits_newer = 0;  ///< fetch: the reply comes when every block is newer than what the client has
+  std::uint64_t low_water = 0;     ///< all leases below are done
+  SampleRun lease = {};            ///< push: that the unit is of
+  UnitReport done = {};            ///< push and report: of a unit before
   std::uint64_t offset = 0;
   std::uint64_t total = 0;
   std::uint64_t body_bytes = 0;
@@ -86,6 +82,7 @@ struct ReplyHead {
   enum class Status : std::uint32_t {
     done,
     duplicate,  ///< every block had this push already
+    late,       ///< the gradient is of values that are older than allowed, and nothing was done
     early,      ///< pushes of its lease that come before are missing: a bug of the client
     nonfinite,  ///< done, and some of the values are NaN or infinite now
     fenced,     ///< this incarnation was given up: nothing more is taken from it

@@ -21,9 +21,10 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
   if (batch == nullptr) {
     since_fetch_ = options_.fetch_every;  // others go on meanwhile
+    whole_ = false;
     StepReport report = settle(batches);
     if (report.outcome == StepReport::Outcome::stepped && !report.stop) {
-      report.outcome = StepReport::Outcome::end_of_epoch;
+      report = rest();
     }
     return report;
   }
@@ -50,11 +51,27 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   }
   if (unit.ends) {
     if (Ending ending = push(batches, unit)) {
-      ending->sums = report.sums;
+      if (ending->outcome != StepReport::Outcome::stepped) {
+        ending->sums = report.sums;
+      }
       return *ending;
     }
   }
   return report;
+}
+
+StepReport Downpour::rest() {
+  if (options_.whole_steps && !idle_) {
+    const ServerClient::PushReport report = client_.idle(deadline());
+    if (!report.outcome.ok()) {
+      return lost_report(report.outcome);
+    }
+    if (report.status == ReplyHead::Status::nonfinite) {
+      return {.outcome = StepReport::Outcome::diverged, .culprit = "a parameter"};
+    }
+    idle_ = true;
+  }
+  return {.outcome = StepReport::Outcome::end_of_epoch};
 }
 
 float Downpour::clipping(const LossSums& sums, float clip_norm) const {
@@ -75,7 +92,8 @@ Downpour::Ending Downpour::refresh(BatchStream& batches) {
       return ending;
     }
     if (!came) {
-      client_.begin_fetch();
+      client_.begin_fetch(std::exchange(whole_, false) ? ServerClient::Freshness::all_newer
+                                                       : ServerClient::Freshness::any);
     }
   }
   if (client_.fetching()) {
@@ -95,13 +113,14 @@ Downpour::Ending Downpour::push(BatchStream& batches, const PushUnit& unit) {
   if (Ending ending = wait_for_flight(batches)) {
     return ending;
   }
-  ServerClient::Unit pushed = {.id = unit.id,
-                               .samples = unit.samples,
-                               .scale = static_cast<float>(batches_) / static_cast<float>(sums_.rows),
-                               .low_water = unit.low_water,
-                               .lease = unit.lease,
-                               .wants_values = !options_.prefetch && since_fetch_ >= options_.fetch_every,
-                               .done = {}};
+  ServerClient::Unit pushed = {
+      .id = unit.id,
+      .samples = unit.samples,
+      .scale = static_cast<float>(batches_) / static_cast<float>(sums_.rows),
+      .low_water = unit.low_water,
+      .lease = unit.lease,
+      .wants_values = !options_.prefetch && !options_.whole_steps && since_fetch_ >= options_.fetch_every,
+      .done = {}};
   flight_ = Flight{.unit = unit, .sums = sums_, .reports = {}};
   if (acknowledged_) {
     pushed.done = acknowledged_->report;
@@ -112,6 +131,7 @@ Downpour::Ending Downpour::push(BatchStream& batches, const PushUnit& unit) {
     return lost_report(outcome);
   }
   values_come_ = pushed.wants_values;
+  idle_ = false;
   batches_ = 0;
   sums_ = {};
   unpushed_.clear();
@@ -131,6 +151,7 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
   switch (report.status) {
     case ReplyHead::Status::done:
     case ReplyHead::Status::duplicate:
+    case ReplyHead::Status::late:
       break;
     case ReplyHead::Status::early:
     case ReplyHead::Status::fenced:
@@ -147,6 +168,10 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
   if (flight.reports) {
     batches.reported(*flight.reports);
   }
+  if (report.status == ReplyHead::Status::late) {
+    return give_back(batches, flight.unit);
+  }
+  whole_ = options_.whole_steps && report.whole;
   acknowledged_ = Acknowledged{.unit = flight.unit,
                                .report = {.id = flight.unit.id,
                                           .samples = flight.unit.samples,
@@ -155,6 +180,23 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
                                           .staleness = report.staleness,
                                           .staleness_most = report.staleness_most}};
   return {};
+}
+
+Downpour::Ending Downpour::give_back(BatchStream& batches, const PushUnit& unit) {
+  since_fetch_ = options_.fetch_every;
+  const ServerClient::PushReport report =  // before anybody else tells of these samples
+      client_.report({.id = unit.id, .samples = unit.samples, .late = 1}, "", deadline());
+  if (!report.outcome.ok()) {
+    return lost_report(report.outcome);
+  }
+  if (!batches.refused(unit)) {
+    return {};
+  }
+  client_.discard();
+  batches_ = 0;
+  sums_ = {};
+  unpushed_.clear();
+  return StepReport{.updates = 0};
 }
 
 StepReport Downpour::settle(BatchStream& batches) {

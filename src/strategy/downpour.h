@@ -19,12 +19,19 @@ namespace distbelief {
 /// that fetches and pushes each time is plain SGD, bit for bit. With it they are asked for one step earlier, and come
 /// while that step computes.
 ///
+/// With `whole_steps` it is synchronous SGD through servers that gather: a worker whose push every block took waits
+/// until all blocks have made their updates. What it fetches after that is what all others fetch.
+///
+/// Servers may refuse a push because its gradient is of values that are too old by then. The step then computes
+/// nothing: what was computed is dropped, the samples go back, and values are fetched anew.
+///
 /// A step ends with end_of_epoch when there was no batch: all pushes are then acknowledged and reported.
 class Downpour : public Strategy {
  public:
   struct Options {
     int fetch_every = 1;  ///< batches
     bool prefetch = false;
+    bool whole_steps = false;
     Clock::duration patience = std::chrono::minutes(10);  ///< for servers that live but do not answer
   };
   /// All but `options` are borrowed. `rule` is what the servers use, for the worker's own steps between fetches.
@@ -38,6 +45,8 @@ class Downpour : public Strategy {
   bool holds_state() const override { return false; }
   void visit_state(StateVisitor& /*visitor*/) override {}
 
+  /// There is no batch, and nothing on its way: others need not wait for this worker. As a step that found none.
+  [[nodiscard]] StepReport rest();
   /// Says to whoever keeps the books why this worker cannot go on.
   void tell_trouble(BatchStream& batches, const std::string& words);
 
@@ -62,6 +71,7 @@ class Downpour : public Strategy {
   /// What the gradient of a batch is multiplied with, so that it is not longer than allowed.
   float clipping(const LossSums& sums, float clip_norm) const;
   Ending wait_for_flight(BatchStream& batches);
+  Ending give_back(BatchStream& batches, const PushUnit& unit);
   /// Also to the worker's own copy.
   void step_locally(const PushUnit& unit, const LossSums& sums, const UpdateOptions& update);
   Clock::time_point deadline() const { return Clock::now() + options_.patience; }
@@ -71,6 +81,8 @@ class Downpour : public Strategy {
   const Options options_;
   int since_fetch_;           ///< batches computed since values came
   bool values_come_ = false;  ///< with the push that is on its way
+  bool whole_ = false;        ///< every block took the last push, and no values came since
+  bool idle_ = false;         ///< servers know that there is nothing to push
   int batches_ = 0;           ///< these two: of the unit that is being added up
   LossSums sums_;
   std::optional<Flight> flight_;

@@ -11,9 +11,10 @@ namespace {
 constexpr float kRate = 0.1F;
 
 /// Samples in units of `batches` batches; an epoch is a lease. Remembers what was reported.
-class UnitSamplesOfTest : public TestSamples {
+class UnitsOfTest : public TestSamples {
  public:
-  UnitSamplesOfTest(std::int64_t batch, int batches) : TestSamples(batch, 0, 1), batch_(batch), batches_(batches) {}
+  UnitsOfTest(std::int64_t batch, int batches, std::uint64_t first_lease = 1)
+      : TestSamples(batch, 0, 1), batch_(batch), batches_(batches), lease_(first_lease) {}
   const Batch* next() override {
     const Batch* batch = TestSamples::next();
     if (batch == nullptr) {
@@ -33,13 +34,18 @@ class UnitSamplesOfTest : public TestSamples {
   }
   PushUnit unit() const override { return unit_; }
   void reported(const PushUnit& unit) override { reported_units.push_back(unit.id); }
+  bool refused(const PushUnit& unit) override {
+    refused_units.push_back(unit.id);
+    return unit_.id.seq > unit.id.seq;
+  }
 
   std::vector<PushId> reported_units;
+  std::vector<PushId> refused_units;
 
  private:
   const std::int64_t batch_;
   const int batches_;
-  std::uint64_t lease_ = 1;
+  std::uint64_t lease_;
   std::int64_t taken_ = 0;
   PushUnit unit_;
 };
@@ -83,7 +89,7 @@ TEST_F(DownpourTest, OneWorkerThatPushesAndFetchesEachTimeIsPlainSgdBitForBit) {
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
-  UnitSamplesOfTest samples(kBatch, 1);
+  UnitsOfTest samples(kBatch, 1);
   EXPECT_EQ(losses(downpour, samples, 12), alone(12));
 }
 
@@ -92,7 +98,7 @@ TEST_F(DownpourTest, BetweenFetchesAWorkerStepsOnItsOwnCopy) {
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 100});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
-  UnitSamplesOfTest samples(kBatch, 1);
+  UnitsOfTest samples(kBatch, 1);
   EXPECT_EQ(losses(downpour, samples, 12), alone(12));  // its own rule and the servers' do the same
 }
 
@@ -103,7 +109,7 @@ TEST_F(DownpourTest, EveryUnitIsReportedOnceItIsInEveryBlock) {
       Replica replica(graph_, table_, {});
       Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 2, .prefetch = prefetch});
       ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
-      UnitSamplesOfTest samples(kBatch, batches);
+      UnitsOfTest samples(kBatch, batches);
       StepReport report;
       while ((report = downpour.step(samples, request())).outcome == StepReport::Outcome::stepped) {
       }
@@ -125,7 +131,7 @@ TEST_F(DownpourTest, ALossThatIsNotFiniteIsNotPushed) {
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
-  UnitSamplesOfTest samples(kBatch, 1);
+  UnitsOfTest samples(kBatch, 1);
   samples.poisoned_sample = kBatch + 1;
   ASSERT_EQ(downpour.step(samples, request()).outcome, StepReport::Outcome::stepped);
   const StepReport report = downpour.step(samples, request());
@@ -139,7 +145,7 @@ TEST_F(DownpourTest, StopsWhenTheServersSayThatTrainingIsOver) {
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
-  UnitSamplesOfTest samples(kBatch, 1);
+  UnitsOfTest samples(kBatch, 1);
   ASSERT_FALSE(downpour.step(samples, request()).stop);
   job.server(1).end();
   StepReport report;
@@ -150,12 +156,63 @@ TEST_F(DownpourTest, StopsWhenTheServersSayThatTrainingIsOver) {
   EXPECT_TRUE(report.stop);
 }
 
+TEST_F(DownpourTest, WorkersInWholeStepsAreOneProcessWithTheBatchOfAll) {
+  constexpr int kWorkers = 3;
+  constexpr int kSteps = 4;  // of one epoch: nobody is idle
+  ServedJob job(table_, *rule_, start(), 2, kWorkers, {.rate = kRate, .gather = kWorkers}, 0);
+  std::array<std::vector<double>, kWorkers> found;
+  std::array<std::vector<float>, kWorkers> values;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kWorkers; ++i) {
+      threads.emplace_back([&, at = static_cast<std::size_t>(i)] {
+        Replica replica(graph_, table_, {});
+        Downpour downpour(replica, *rule_, job.client(static_cast<int>(at)), {.whole_steps = true});
+        UnitsOfTest samples(kBatch, 1, 100 * (at + 1));
+        found[at] = losses(downpour, samples, kSteps);
+        values[at].assign(replica.values().begin(), replica.values().end());
+        EXPECT_EQ(downpour.settle(samples).outcome, StepReport::Outcome::stepped);
+        EXPECT_TRUE(samples.refused_units.empty());
+      });
+    }
+  }
+  EXPECT_EQ(found[0], found[1]);  // all have the same samples here
+  EXPECT_EQ(values[0], values[1]);
+  EXPECT_EQ(values[0], values[2]);
+  const std::vector<double> expected = alone(kSteps);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(found[0][i], expected[i], 1e-5 * expected[i]) << "step " << i;
+  }
+}
+
+TEST_F(DownpourTest, WhatServersRefuseGoesBackAndIsNotCounted) {
+  ServedJob job(table_, *rule_, start(), 2, 2, {.rate = kRate}, 1);
+  Replica replica(graph_, table_, {});
+  Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 2});
+  UnitsOfTest samples(kBatch, 1);
+  Replica other_replica(graph_, table_, {});
+  Downpour other(other_replica, *rule_, job.client(1), {});
+  UnitsOfTest others(kBatch, 1, 7);
+  ASSERT_EQ(downpour.step(samples, request()).outcome, StepReport::Outcome::stepped);
+  ASSERT_EQ(other.step(others, request()).outcome, StepReport::Outcome::stepped);
+  ASSERT_EQ(other.settle(others).outcome, StepReport::Outcome::stepped);
+  ASSERT_EQ(downpour.step(samples, request()).sums.rows, kBatch);  // of values that are two updates old
+  const StepReport report = downpour.step(samples, request());
+  EXPECT_EQ(report.outcome, StepReport::Outcome::stepped);
+  EXPECT_EQ(report.updates, 0);
+  EXPECT_EQ(report.sums.rows, 0);
+  ASSERT_EQ(samples.refused_units.size(), 1U);
+  EXPECT_EQ(samples.refused_units[0].seq, 1U);
+  EXPECT_EQ(samples.reported_units.size(), 1U);
+  EXPECT_TRUE(others.refused_units.empty());
+}
+
 TEST_F(DownpourTest, AFencedWorkerEnds) {
   ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
   Replica replica(graph_, table_, {});
   Downpour downpour(replica, *rule_, job.client(0), {});
   ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
-  UnitSamplesOfTest samples(kBatch, 1);
+  UnitsOfTest samples(kBatch, 1);
   job.server(0).fence(1);
   StepReport report;
   for (int i = 0; i < 3 && report.outcome == StepReport::Outcome::stepped; ++i) {

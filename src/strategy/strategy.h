@@ -15,10 +15,10 @@ namespace distbelief {
 /// Which push a batch belongs to.
 struct PushUnit {
   PushId id = {};
-  UnitSamples samples = {};     ///< of the whole unit
+  SampleRun samples = {};       ///< of the whole unit
   bool ends = true;             ///< the batch is the unit's last
   std::uint64_t low_water = 0;  ///< all leases below are done
-  LeaseSamples lease = {};      ///< that it is of
+  SampleRun lease = {};         ///< that it is of
 };
 
 /// Where a strategy gets its samples, and whom it tells what became of them: the sample audit stands behind it.
@@ -29,6 +29,9 @@ class BatchStream {
   virtual PushUnit unit() const { return {}; }
   /// For the same: the unit is in every block, and whoever keeps the books knows it.
   virtual void reported(const PushUnit& /*unit*/) {}
+  /// For the same: a server refused the unit, which is dropped, and known to be. It and what follows of its lease goes
+  /// back, for whoever leases it next. True when the batch that next() gave last is of that, and void.
+  virtual bool refused(const PushUnit& /*unit*/) { return false; }
   /// The next batch, valid until the next call; null at the end of an epoch. In a group all members see equally many
   /// batches an epoch; one may be empty.
   virtual const Batch* next() = 0;

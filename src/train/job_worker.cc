@@ -248,8 +248,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   }
   WorkerActivity activity;
   std::optional<ProcessLog> opened_log;  // these three are used by the member's thread
-  ControlEvents events(is_served(config.algorithm) && config.servers > 0 ? ControlEvents::Bond::each_link
-                                                                         : ControlEvents::Bond::all_or_none);
+  ControlEvents events(is_served(config) && config.servers > 0 ? ControlEvents::Bond::each_link
+                                                               : ControlEvents::Bond::all_or_none);
   request.version = options.version;
   request.token = job.token;
   request.configuration = configuration_digest(config);
@@ -292,7 +292,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     CoordinatorLeases leases(member);
     ServedWatch watch(member, events, *view);
     const ServedTeam served = served_team(member, *view, *fabric, leases, watch);
-    const bool is_served_job = is_served(config.algorithm);
+    const bool is_served_job = is_served(config);
     const bool leads = is_served_job ? served.leads() : group.position() == 0;
     WorkerObserver observer(member, activity, log, leads, show);
     std::optional<WorkerChaos> chaos;

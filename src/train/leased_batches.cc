@@ -81,4 +81,13 @@ void LeasedBatches::reported(const PushUnit& unit) {
   }
 }
 
+bool LeasedBatches::refused(const PushUnit& unit) {
+  leases_.give_back(unit.id.lease, unit.id.seq);
+  units_of_lease_.erase(unit.id.lease);
+  if (lease_ && lease_->id == unit.id.lease) {
+    lease_.reset();
+  }
+  return unit_.id.lease == unit.id.lease && unit_.id.seq > unit.id.seq;
+}
+
 }  // namespace distbelief

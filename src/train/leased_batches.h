@@ -32,6 +32,7 @@ class LeasedBatches : public BatchStream {
   const Batch* next() override;
   PushUnit unit() const override { return unit_; }
   void reported(const PushUnit& unit) override;
+  bool refused(const PushUnit& unit) override;
   void leased_by_others(std::span<const std::uint64_t> /*ids*/) override {}
   void applied(std::span<const std::uint64_t> /*ids*/) override {}
   void dropped(std::span<const std::uint64_t> /*ids*/) override {}

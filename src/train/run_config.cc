@@ -264,8 +264,10 @@ std::vector<RunOption> make_options() {
       "how workers talk: over MPI, sockets, or as threads of one process; auto: MPI where it is installed, sockets "
       "with --hosts or TLS",
       {"auto", "mpi", "socket", "threads"});
-  table.number("servers", &RunConfig::servers, kServers, "N",
-               "async, downpour, softsync: processes that hold the parameters; 0: each worker holds a part");
+  table.number(
+      "servers", &RunConfig::servers, kServers, "N",
+      "async, downpour, softsync, sync with backup workers: processes that hold the parameters; 0: each worker "
+      "holds a part");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
                "downpour: gradients of so many batches are summed before they are pushed");
   table.number("n-fetch", &RunConfig::n_fetch, kWorkers, "BATCHES",
@@ -281,6 +283,24 @@ std::vector<RunOption> make_options() {
              {"auto", "on", "off"});
   table.number("warm-start", &RunConfig::warm_start, kCountOrZero, "STEPS",
                "with servers: steps of one worker before the others begin");
+  {
+    RunOption& option = table.add("max-staleness", "N|none",
+                                  "async, downpour, softsync: a gradient of values that have seen more than N updates "
+                                  "since is dropped, and its samples are computed again");
+    option.get = [](const RunConfig& config) {
+      return config.max_staleness < 0 ? "none" : std::to_string(config.max_staleness);
+    };
+    option.set = [](RunConfig& config, const std::string& text) {
+      const char* const expected = "a whole number of 0 or more, or none";
+      config.max_staleness = text == "none" ? -1 : parse_number<std::int64_t>(text, expected);
+      if (config.max_staleness < 0 && text != "none") {
+        throw InputError(fmt::format("expected {}, got '{}'", expected, text));
+      }
+    };
+  }
+  table.number("backup-workers", &RunConfig::backup_workers, kCountOrZero, "B",
+               "sync: a step is made of the first gradients, of all workers but B; samples of a late one are computed "
+               "again, in a later step");
   table.text(
       "divergence-guard", &RunConfig::divergence_guard, "WHEN",
       "with servers: on: all rates are halved when the loss has become worse than it was at first, and than twice "
@@ -413,91 +433,6 @@ std::string config_text(const RunConfig& config) {
     text += fmt::format("{}: {}\n", option.key, yaml_scalar(option.get(config)));
   }
   return text;
-}
-
-bool is_of_one_process(std::string_view algorithm) { return algorithm == "local" || algorithm == "hogwild"; }
-
-bool is_served(std::string_view algorithm) {
-  return algorithm == "async" || algorithm == "downpour" || algorithm == "softsync";
-}
-
-std::int64_t processes_of(const RunConfig& config) {
-  return config.workers + (is_served(config.algorithm) ? config.servers : 0);
-}
-
-std::string_view role_of_rank(const RunConfig& config, int rank) { return rank < config.workers ? "worker" : "server"; }
-
-bool is_synchronous(std::string_view algorithm) {
-  return algorithm != "averaging" && algorithm != "gossip" && !is_served(algorithm);
-}
-
-std::int64_t global_batch(const RunConfig& config) {
-  return is_synchronous(config.algorithm) ? config.batch : config.batch * config.workers;
-}
-
-std::int64_t batch_per_worker(const RunConfig& config) {
-  return is_synchronous(config.algorithm) ? (config.batch + config.workers - 1) / config.workers : config.batch;
-}
-
-void check_config(const RunConfig& config) {
-  if (config.early_stop > 0 && config.validation <= 0) {
-    throw InputError("--early-stop needs --validation: it watches data that is not trained on");
-  }
-  if (is_of_one_process(config.algorithm) && config.workers > 1) {
-    throw InputError(fmt::format("--algorithm {} trains in one process; for --workers {} choose another: allreduce",
-                                 config.algorithm, config.workers));
-  }
-  if (config.algorithm == "hogwild") {
-    const bool momentum = config.momentum > 0 || config.nesterov;
-    if (momentum || (config.optimizer != "sgd" && config.optimizer != "adagrad")) {
-      throw InputError(fmt::format(
-          "--algorithm hogwild updates without locks, which {} does not bear: choose --optimizer sgd without momentum, "
-          "or adagrad",
-          momentum ? "momentum" : "--optimizer " + config.optimizer));
-    }
-    if (config.accumulate > 1) {
-      throw InputError(fmt::format("--accumulate {}: hogwild makes an update of each batch; choose a smaller --batch",
-                                   config.accumulate));
-    }
-  }
-  if (config.accumulate > batch_per_worker(config)) {
-    throw InputError(fmt::format("--accumulate {}: a worker's batch has only {} samples", config.accumulate,
-                                 batch_per_worker(config)));
-  }
-  if (config.algorithm == "gossip" && config.gossip_quorum >= config.workers) {
-    throw InputError(fmt::format("--gossip-quorum {}: with --workers {} there are only {} others", config.gossip_quorum,
-                                 config.workers, config.workers - 1));
-  }
-  if ((config.algorithm == "async" || config.algorithm == "softsync") && (config.n_push != 1 || config.n_fetch != 1)) {
-    throw InputError(
-        fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
-                    config.algorithm));
-  }
-  if (!is_served(config.algorithm)) {
-    const char* const given = config.warm_start > 0         ? "--warm-start"
-                              : config.staleness_lr == "on" ? "--staleness-lr"
-                                                            : nullptr;
-    if (given != nullptr) {
-      throw InputError(fmt::format("{} is for algorithms with parameter servers: async, downpour, softsync; not for {}",
-                                   given, config.algorithm));
-    }
-  }
-  if (config.n > 1 && config.algorithm != "softsync") {
-    throw InputError(fmt::format("--n {} is for --algorithm softsync, not {}", config.n, config.algorithm));
-  }
-  if (config.algorithm == "softsync" && config.n > config.workers) {
-    throw InputError(fmt::format("--n {}: with --workers {} an update can be of one gradient at least: --n {}",
-                                 config.n, config.workers, config.workers));
-  }
-  if (config.average_every < 0 && config.outer_optimizer != "none") {
-    throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
-  }
-  parse_chaos(config.chaos)
-      .check_fit(static_cast<int>(config.workers),
-                 !is_of_one_process(config.algorithm) && config.transport == "threads");
-  if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
-    throw InputError("--schedule step needs --step-every or --milestones");
-  }
 }
 
 }  // namespace distbelief

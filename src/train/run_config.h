@@ -67,6 +67,8 @@ struct RunConfig {
   std::string staleness_lr = "auto";
   std::int64_t warm_start = 0;
   std::string divergence_guard = "on";
+  std::int64_t backup_workers = 0;  ///< of sync
+  std::int64_t max_staleness = -1;  ///< below 0: no bound
   std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
   bool hogwild_locks = false;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
@@ -125,10 +127,10 @@ std::string config_text(const RunConfig& config);
 bool is_of_one_process(std::string_view algorithm);
 
 /// Whether --batch is shared out over the workers, which make each step together; otherwise it is each worker's.
-bool is_synchronous(std::string_view algorithm);
+bool is_synchronous(const RunConfig& config);
 
 /// Whether the parameters are with servers, which the workers push to and fetch from.
-bool is_served(std::string_view algorithm);
+bool is_served(const RunConfig& config);
 /// Workers and servers.
 std::int64_t processes_of(const RunConfig& config);
 /// "worker" or "server": what the process of this rank is.
@@ -137,6 +139,9 @@ std::string_view role_of_rank(const RunConfig& config, int rank);
 /// Samples that all workers together take in a step, and the most that one of them takes.
 std::int64_t global_batch(const RunConfig& config);
 std::int64_t batch_per_worker(const RunConfig& config);
+/// With servers: samples of a push, and gradients of so many workers that make a step.
+std::int64_t unit_samples(const RunConfig& config);
+std::int64_t units_of_step(const RunConfig& config);
 
 /// Throws InputError for combinations that make no sense.
 void check_config(const RunConfig& config);

@@ -9,7 +9,7 @@ ServedBooks::ServedBooks(const Sampler& sampler, const Plan& plan)
     : sampler_(sampler), plan_(plan), next_epoch_(plan.first_epoch) {}
 
 /// Whatever a process of another mind may say.
-bool ServedBooks::exist(const UnitSamples& samples) const {
+bool ServedBooks::exist(const SampleRun& samples) const {
   const auto all = static_cast<std::int64_t>(sampler_.samples());
   return samples.epoch >= 0 && samples.epoch < plan_.epochs && samples.count >= 0 &&
          samples.count <= plan_.unit_samples && samples.first >= 0 && samples.first <= all - samples.count;
@@ -23,13 +23,13 @@ ServedBooks::Epoch& ServedBooks::epoch_locked(std::int64_t number) {
   return *epoch;
 }
 
-std::span<const std::uint64_t> ServedBooks::ids_of_locked(const UnitSamples& samples) {
+std::span<const std::uint64_t> ServedBooks::ids_of_locked(const SampleRun& samples) {
   ids_.resize(static_cast<std::size_t>(samples.count));
   sampler_.fill(static_cast<std::uint64_t>(samples.epoch), static_cast<std::uint64_t>(samples.first), ids_);
   return ids_;
 }
 
-void ServedBooks::apply_locked(const UnitSamples& samples) {
+void ServedBooks::apply_locked(const SampleRun& samples) {
   const std::span<const std::uint64_t> ids = ids_of_locked(samples);
   SampleLedger& ledger = epoch_locked(samples.epoch).ledger;
   ledger.leased(ids);
@@ -55,6 +55,10 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
   }
   const UnitReport& done = request.done;
   if (done.samples.count == 0 || done.samples.epoch < next_epoch_) {
+    return;
+  }
+  if (done.late != 0) {
+    epoch_locked(done.samples.epoch).ledger.returned(ids_of_locked(done.samples));
     return;
   }
   Reported& reported = reported_[done.id.lease];
@@ -89,8 +93,7 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
 
 void ServedBooks::close_finished_locked() {
   for (auto first = open_.begin(); first != open_.end() && first->first == next_epoch_; first = open_.begin()) {
-    const SampleAudit so_far = first->second->ledger.total();
-    if (so_far.applied + so_far.dropped < sampler_.samples()) {
+    if (first->second->ledger.total().applied < sampler_.samples()) {
       return;
     }
     closed_ += first->second->ledger.close_epoch();

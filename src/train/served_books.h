@@ -30,7 +30,7 @@ struct StalenessCounts {
 
 /// What the leader of a job with parameter servers knows of its samples: which were handed out, which are in every
 /// block. Workers go through epochs at their own speed, so several epochs are open at a time; an epoch closes when all
-/// its samples are applied or dropped. Thread-safe.
+/// its samples are applied: what is dropped is leased again. Thread-safe.
 class ServedBooks {
  public:
   struct Plan {
@@ -98,13 +98,13 @@ class ServedBooks {
     std::uint64_t next_unit = 0;
   };
   Epoch& epoch_locked(std::int64_t number);
-  std::span<const std::uint64_t> ids_of_locked(const UnitSamples& samples);
-  void apply_locked(const UnitSamples& samples);
+  std::span<const std::uint64_t> ids_of_locked(const SampleRun& samples);
+  void apply_locked(const SampleRun& samples);
   void visit(StateVisitor& visitor);
   /// Samples that nobody has and that are not applied, as leases of their own, and where the rest begins.
   void lease_gaps_locked(LeaseTable::Options& plan);
   void close_finished_locked();
-  bool exist(const UnitSamples& samples) const;
+  bool exist(const SampleRun& samples) const;
 
   const Sampler& sampler_;
   const Plan plan_;

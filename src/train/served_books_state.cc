@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/error.h"
@@ -18,12 +17,6 @@ constexpr std::int64_t kUnitsOfAGap = 8;  // that one lease takes
   throw FileError("the books of the run are damaged: " + complaint);
 }
 
-void visit_double(StateVisitor& visitor, std::string_view name, double& value) {
-  auto bits = std::bit_cast<std::uint64_t>(value);
-  visitor.number(name, bits);
-  value = std::bit_cast<double>(bits);
-}
-
 void visit_integer(StateVisitor& visitor, std::string_view name, std::int64_t& value) {
   auto bits = static_cast<std::uint64_t>(value);
   visitor.number(name, bits);
@@ -31,7 +24,7 @@ void visit_integer(StateVisitor& visitor, std::string_view name, std::int64_t& v
 }
 
 void visit_sums(StateVisitor& visitor, LossSums& sums) {
-  visit_double(visitor, "loss", sums.loss);
+  visitor.real("loss", sums.loss);
   visit_integer(visitor, "correct", sums.correct);
   visit_integer(visitor, "rows", sums.rows);
 }
@@ -74,7 +67,7 @@ void ServedBooks::visit(StateVisitor& visitor) {
   std::vector<std::uint64_t> histogram(staleness_.units.begin(), staleness_.units.end());
   visitor.numbers("staleness", histogram);
   std::copy_n(histogram.begin(), std::min(histogram.size(), staleness_.units.size()), staleness_.units.begin());
-  visit_double(visitor, "staleness_sum", staleness_.sum);
+  visitor.real("staleness_sum", staleness_.sum);
   visitor.number("staleness_count", staleness_.count);
   visitor.number("staleness_most", staleness_.most);
 

@@ -53,6 +53,22 @@ class Books : public testing::Test {
   }
 };
 
+TEST_F(Books, WhatServersRefusedIsDroppedAndLeasedAgain) {
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    UnitReport late = unit(1, i, 0, static_cast<std::int64_t>(i) * kUnit);
+    late.late = 1;
+    books_.heard({.kind = RequestHead::Kind::push, .push = late.id, .samples = late.samples},
+                 {.status = ReplyHead::Status::late}, "");
+    report(books_, late);
+    EXPECT_TRUE(books_.take().closed.empty());
+    late.late = 0;
+    books_.heard({.kind = RequestHead::Kind::push, .push = late.id, .samples = late.samples}, {}, "");
+    report(books_, late);
+  }
+  EXPECT_EQ(books_.take().closed.size(), 1U);
+  EXPECT_EQ(books_.total(), (SampleAudit{32, 16, 16, 0, 0}));
+}
+
 TEST_F(Books, CloseAnEpochWhenAllOfItIsApplied) {
   for (std::uint64_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(books_.take().closed.empty());

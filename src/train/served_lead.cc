@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <thread>
 #include <utility>
 
@@ -50,7 +49,7 @@ struct Trainer::Run::Leading {
   /// Servers begin where the run stood, or with what only the leader has read. What is to be leased comes of that.
   LeaseTable::Options begin() {
     const Clock::time_point deadline = Clock::now() + run.team.patience;
-    const std::int64_t unit = run.config.batch * run.config.n_push;
+    const std::int64_t unit = unit_samples(run.config);
     const std::int64_t warm = run.warm_units() * unit;
     if (!run.restored) {
       if (run.initialised) {
@@ -105,9 +104,7 @@ struct Trainer::Run::Leading {
 
   void visit_own_state(StateVisitor& visitor) {
     guard.visit_state(visitor);
-    auto factor = std::bit_cast<std::uint64_t>(run.rate_factor);
-    visitor.number("rate_factor", factor);
-    run.rate_factor = std::bit_cast<double>(factor);
+    visitor.real("rate_factor", run.rate_factor);
   }
 
   void checkpoint() {
@@ -132,7 +129,7 @@ struct Trainer::Run::Leading {
   void take_in(const ServedBooks::News& news) {
     TrainingState& state = run.state;
     const std::uint64_t samples = run.data.train->size();
-    state.step = static_cast<std::int64_t>(news.units);
+    state.step = static_cast<std::int64_t>(news.units) / units_of_step(run.config);
     state.position = news.samples - state.epoch * samples;
     state.logged_sums += news.sums;
     applied_samples = news.samples;
@@ -183,7 +180,7 @@ struct Trainer::Run::Leading {
     run.observer.stepped(
         {.epoch = static_cast<std::int64_t>(run.state.epoch) + 1,
          .epochs = run.config.epochs,
-         .step = static_cast<std::int64_t>(run.state.position) / (run.config.batch * run.config.n_push),
+         .step = static_cast<std::int64_t>(run.state.position) / (unit_samples(run.config) * units_of_step(run.config)),
          .steps = static_cast<std::int64_t>(run.steps_per_epoch),
          .loss = mean_loss(open),
          .accuracy = run.data.train->spec().classes > 0 ? std::optional(accuracy(open)) : std::nullopt,
@@ -191,12 +188,12 @@ struct Trainer::Run::Leading {
   }
 };
 
-RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomic<int>& living,
+RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
                               const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
-  const std::int64_t unit = config.batch * config.n_push;
+  const std::int64_t unit = unit_samples(config);
   const auto samples = static_cast<std::int64_t>(data.train->size());
   Leading leading = {.run = *this,
                      .links = links,
@@ -213,7 +210,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomi
   const auto begin = Clock::now();
   while (leading.goes_on()) {
     const int left = workers_left();  // asked first: what they said before they left is in the books
-    living = std::max(1, left);
+    note_living(std::max(1, left));
     const bool died = somebody_died();
     const ServedBooks::News news = books.take();
     state.train_seconds = seconds_before + seconds_since(begin);
@@ -244,8 +241,10 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, std::atomi
     leading.checkpoint();
   }
   links.server().end();
+  links.server_changed();
   state.train_seconds = seconds_before + seconds_since(begin);
   while (workers_left() > 0 && !somebody_died()) {  // each hears with its next push that training is over
+    note_living(std::max(1, workers_left()));
     std::this_thread::sleep_for(kLeaderTurn);
   }
   books.close_all();

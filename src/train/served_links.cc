@@ -89,6 +89,11 @@ ServedLinks::~ServedLinks() {
   link_.stop();
 }
 
+void ServedLinks::server_changed() {
+  (void)server_->flush_full();  // numbers that are not finite stay, and the next push is told
+  port_->server_changed();
+}
+
 void ServedLinks::fence_the_lost() {
   for (const std::uint64_t incarnation : team_.newly_lost()) {
     server_->fence(incarnation);

@@ -22,6 +22,8 @@ class ServedLinks {
   ~ServedLinks();
 
   ParameterServer& server() { return *server_; }
+  /// What updates are made of has changed by other means than requests: they may be due.
+  void server_changed();
   ServerClient& worker() { return *client_; }
   ServerClient& leader() { return *leader_; }
 

@@ -31,7 +31,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   const Sampler sampler(data.train->size(), config.seed, true);
   ServedBooks books(sampler, {.first_epoch = static_cast<std::int64_t>(state.epoch),
                               .epochs = config.epochs,
-                              .unit_samples = config.batch * config.n_push,
+                              .unit_samples = unit_samples(config),
                               .seed = config.seed});
   ServedLinks::Heard heard;
   if (served.leads()) {
@@ -40,20 +40,36 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     };
   }
   std::atomic<int> living = served.workers;  // what it costs to ask is not for every block of every push
-  const auto update_of_push = [&](std::uint64_t pushes) {
-    UpdateOptions options = update_options(pushes);
+  const bool softsync = config.algorithm == "softsync";
+  const bool staleness_rate = config.staleness_lr == "on" || (config.staleness_lr == "auto" && softsync);
+  const bool synchronous = is_synchronous(config);
+  const auto units = static_cast<int>(units_of_step(config));
+  const auto update_of_push = [&, softsync, staleness_rate, synchronous, units,
+                               warm = static_cast<std::uint64_t>(warm_units())](std::uint64_t pushes, int idle) {
+    UpdateOptions options = update_options(pushes / static_cast<std::uint64_t>(units));
     options.clip_norm = 0;  // is for the whole gradient, which the worker has
     options.drop_nonfinite = false;
-    options.staleness_rate =
-        config.staleness_lr == "on" || (config.staleness_lr == "auto" && config.algorithm == "softsync");
-    if (config.algorithm == "softsync" && pushes >= static_cast<std::uint64_t>(warm_units())) {
+    options.staleness_rate = staleness_rate;
+    if (softsync && pushes >= warm) {
       options.gather = std::max(1, living / static_cast<int>(config.n));
+    }
+    if (synchronous) {
+      options.gather = std::max(1, std::min(units, living - idle));
     }
     return options;
   };
-  ServedLinks links(served, table, *rule, replica->values(), {.update = update_of_push}, heard);
+  ParameterServer::Options options = {.update = update_of_push};
+  if (synchronous || config.max_staleness >= 0) {
+    options.max_staleness = synchronous ? 0 : static_cast<std::uint64_t>(config.max_staleness);
+  }
+  ServedLinks links(served, table, *rule, replica->values(), std::move(options), heard);
+  const NoteLiving note_living = [&](int workers) {
+    if (living.exchange(workers) != workers) {
+      links.server_changed();
+    }
+  };
   if (served.leads()) {
-    return lead_and_work(links, books, living, sampler, stop_requested);
+    return lead_and_work(links, books, note_living, sampler, stop_requested);
   }
   RunSummary summary;
   summary.status = "finished";
@@ -64,17 +80,17 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     }
   }
   while (served.is_server() && !served.leader_left()) {
-    living = served.workers_left();
+    note_living(served.workers_left());
     std::this_thread::sleep_for(kServerTurn);
   }
   write_results(summary);
   return summary;
 }
 
-RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, std::atomic<int>& living,
+RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
                                        const Sampler& sampler, const std::function<bool()>& stop_requested) {
   if (!team.served->is_worker()) {
-    return lead(links, books, living, stop_requested);
+    return lead(links, books, note_living, stop_requested);
   }
   Replica own(graph, table, replica_options);
   TrainingState place;
@@ -94,7 +110,7 @@ RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, s
       }
     });
     try {
-      summary = lead(links, books, living, stop_requested);
+      summary = lead(links, books, note_living, stop_requested);
     } catch (...) {
       over = true;  // it has nobody any more to lease from
       throw;

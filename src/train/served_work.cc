@@ -24,11 +24,14 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   doing(WorkerActivity::Kind::meeting);
   const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
   Downpour downpour(working.replica, *rule, links.worker(),
-                    {.fetch_every = static_cast<int>(config.n_fetch), .prefetch = prefetch, .patience = team.patience});
-  const std::int64_t unit = config.batch * config.n_push;
+                    {.fetch_every = static_cast<int>(config.n_fetch),
+                     .prefetch = prefetch,
+                     .whole_steps = is_synchronous(config),
+                     .patience = team.patience});
+  const std::int64_t unit = unit_samples(config);
   const auto samples = static_cast<std::int64_t>(data.train->size());
   LeasedBatches batches(*data.train, sampler, *served.leases,
-                        {.batch = config.batch,
+                        {.batch = batch_per_worker(config),
                          .batches_per_unit = config.n_push,
                          .units_per_lease = std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch),
                                                                      1, kMostUnitsOfALease),
@@ -54,9 +57,9 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     if (team.chaos != nullptr) {
       team.chaos->before_step(place.step + 1, team.activity->compute(), stop_requested);
     }
-    const UnitSamples& last = batches.unit().samples;
-    const auto update =
-        static_cast<std::uint64_t>(last.epoch) * steps_per_epoch + static_cast<std::uint64_t>(last.first / unit);
+    const SampleRun& last = batches.unit().samples;
+    const auto update = static_cast<std::uint64_t>(last.epoch) * steps_per_epoch +
+                        static_cast<std::uint64_t>(last.first / (unit * units_of_step(config)));
     report = downpour.step(batches, {.update = update_options(update), .stop = stop_requested()});
     if (report.outcome == StepReport::Outcome::stepped && report.sums.rows > 0) {
       place.step += 1;
@@ -78,6 +81,9 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   }
   if (!went_on(report, place, summary) && summary.status == "diverged") {
     downpour.tell_trouble(batches, summary.problem);
+  }
+  if (report.outcome == StepReport::Outcome::stepped || report.outcome == StepReport::Outcome::end_of_epoch) {
+    (void)downpour.rest();
   }
   doing(WorkerActivity::Kind::ending);
   place.train_seconds = seconds_since(begin);

@@ -52,7 +52,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
   const auto workers = static_cast<int>(config.workers);
   const auto members = static_cast<int>(processes_of(config));
   const bool inside = members == workers;
-  const int leader = is_served(config.algorithm) && !inside ? workers : 0;
+  const int leader = is_served(config) && !inside ? workers : 0;
   std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(members);
   SharedLeases leases;
   std::atomic<int> workers_left = workers;
@@ -79,7 +79,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
                                .leader_left = [&] { return leader_left.load(); }};
     try {
       Team team = {.sharers = workers};
-      if (is_served(config.algorithm)) {
+      if (is_served(config)) {
         team.served = &served;
       } else {
         team.group = &group.emplace(*fabric, all_ranks(*fabric), 1);

@@ -95,7 +95,8 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   config.workers = team.workers();  // what is written down is what runs
   global_batch = distbelief::global_batch(config);
-  const auto batch = static_cast<std::uint64_t>(team.served != nullptr ? config.batch * config.n_push : global_batch);
+  const auto batch =
+      static_cast<std::uint64_t>(team.served != nullptr ? unit_samples(config) * units_of_step(config) : global_batch);
   steps_per_epoch = (data.train->size() + batch - 1) / batch;
   schedule = make_schedule(schedule_options(config, steps_per_epoch));
 
@@ -224,6 +225,9 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     const std::string updates =
         run.config.algorithm == "softsync"
             ? fmt::format("updates of {} gradients", std::max<std::int64_t>(1, run.config.workers / run.config.n))
+        : run.config.algorithm == "sync"
+            ? fmt::format("steps of the first {} gradients, {} samples each", units_of_step(run.config),
+                          unit_samples(run.config))
             : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
     lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
                                                 run.config.algorithm, updates));
@@ -264,7 +268,7 @@ namespace {
 /// What servers keep cannot be cut in another way, nor read by another rule.
 void check_served_change(const RunFolder& folder, const RunConfig& config) {
   const RunConfig before = config_of_run(folder.path());
-  if (!is_served(before.algorithm) && !is_served(config.algorithm)) {
+  if (!is_served(before) && !is_served(config)) {
     return;
   }
   const LatestCheckpoint latest = latest_checkpoint(folder.checkpoints());
@@ -277,7 +281,7 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
           fmt::format("--resume {}: its checkpoints are of --{} {}, not {}", folder.path().string(), option, was, is));
     }
   };
-  if (is_served(before.algorithm) != is_served(config.algorithm)) {
+  if (is_served(before) != is_served(config) || is_synchronous(before) != is_synchronous(config)) {
     expect("algorithm", before.algorithm, config.algorithm);
   }
   expect("servers", before.servers, config.servers);
@@ -285,8 +289,13 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
     expect("workers", before.workers, config.workers);  // each has a server inside
   }
   const Checkpoint& checkpoint = *latest.checkpoint;
-  const ServedBooks::Head books = ServedBooks::head_of(checkpoint.blob("books.bin"), checkpoint.path().string());
-  expect("batch times --n-push", books.unit_samples, config.batch * config.n_push);
+  const ServedBooks::Head books = ServedBooks::head_of(checkpoint.blob(kBooksBlob), checkpoint.path().string());
+  if (is_synchronous(config)) {
+    expect("batch", before.batch, config.batch);
+    expect("workers", before.workers, config.workers);
+    expect("backup-workers", before.backup_workers, config.backup_workers);
+  }
+  expect("batch times --n-push", books.unit_samples, unit_samples(config));
   expect("seed", books.seed, config.seed);
   if (books.epochs_begun > config.epochs) {
     throw InputError(fmt::format("--resume {}: epoch {} has begun: expected --epochs {} or more",

@@ -39,6 +39,10 @@ struct TrainingState {
   std::int64_t metrics_rows = 0;  ///< lines of metrics.jsonl
 };
 
+/// Files of a checkpoint of a run through parameter servers, besides those of the servers.
+inline constexpr const char* kBooksBlob = "books.bin";
+inline constexpr const char* kLeaderBlob = "leader.bin";
+
 /// What a checkpoint has of parameter servers.
 struct ServedState {
   std::string source;  ///< its path
@@ -84,8 +88,6 @@ struct Trainer::Run {
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
 
   /// What servers and books have goes into and comes from a checkpoint.
-  static constexpr const char* kBooksBlob = "books.bin";
-  static constexpr const char* kLeaderBlob = "leader.bin";
   static std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
   void restore_served(const Checkpoint& checkpoint);
   /// Restores all of it from the newest sound checkpoint; false when there is none yet.
@@ -112,11 +114,12 @@ struct Trainer::Run {
   };
   RunSummary work(ServedLinks& links, const Sampler& sampler, const Working& working,
                   const std::function<bool()>& stop_requested);
+  /// Told how many workers there are, as often as it is known.
+  using NoteLiving = std::function<void(int)>;
   /// The leader, with a worker beside it where servers are inside the workers.
-  RunSummary lead_and_work(ServedLinks& links, ServedBooks& books, std::atomic<int>& living, const Sampler& sampler,
-                           const std::function<bool()>& stop_requested);
-  /// `living`: workers, kept up to date while it leads.
-  RunSummary lead(ServedLinks& links, ServedBooks& books, std::atomic<int>& living,
+  RunSummary lead_and_work(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
+                           const Sampler& sampler, const std::function<bool()>& stop_requested);
+  RunSummary lead(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
                   const std::function<bool()>& stop_requested);
   struct Leading;
   void log_steps(double seconds);

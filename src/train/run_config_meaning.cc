@@ -1,0 +1,148 @@
+// What a configuration means for the job, and which ones mean nothing.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cluster/chaos_script.h"
+#include "train/run_config.h"
+
+namespace distbelief {
+
+bool is_of_one_process(std::string_view algorithm) { return algorithm == "local" || algorithm == "hogwild"; }
+
+bool is_served(const RunConfig& config) {
+  return config.algorithm == "async" || config.algorithm == "downpour" || config.algorithm == "softsync" ||
+         (config.algorithm == "sync" && config.backup_workers > 0);
+}
+
+std::int64_t processes_of(const RunConfig& config) { return config.workers + (is_served(config) ? config.servers : 0); }
+
+std::string_view role_of_rank(const RunConfig& config, int rank) { return rank < config.workers ? "worker" : "server"; }
+
+bool is_synchronous(const RunConfig& config) {
+  return config.algorithm == "sync" ||
+         (config.algorithm != "averaging" && config.algorithm != "gossip" && !is_served(config));
+}
+
+std::int64_t global_batch(const RunConfig& config) {
+  return is_synchronous(config) ? config.batch : config.batch * config.workers;
+}
+
+std::int64_t batch_per_worker(const RunConfig& config) {
+  const std::int64_t shares = config.workers - config.backup_workers;
+  return is_synchronous(config) ? (config.batch + shares - 1) / shares : config.batch;
+}
+
+std::int64_t unit_samples(const RunConfig& config) { return batch_per_worker(config) * config.n_push; }
+
+std::int64_t units_of_step(const RunConfig& config) {
+  return is_synchronous(config) ? config.workers - config.backup_workers : 1;
+}
+
+namespace {
+
+void check_backup_workers(const RunConfig& config) {
+  if (config.algorithm != "sync") {
+    throw InputError(
+        fmt::format("--backup-workers {} is for --algorithm sync, not {}", config.backup_workers, config.algorithm));
+  }
+  if (config.backup_workers >= config.workers) {
+    throw InputError(fmt::format("--backup-workers {}: with --workers {} at most {} can be late", config.backup_workers,
+                                 config.workers, config.workers - 1));
+  }
+  const std::int64_t shares = config.workers - config.backup_workers;
+  if (config.batch % shares != 0) {
+    throw InputError(
+        fmt::format("--batch {}: expected a multiple of {}, the gradients of a step: --workers {} less "
+                    "--backup-workers {}",
+                    config.batch, shares, config.workers, config.backup_workers));
+  }
+}
+
+void check_max_staleness(const RunConfig& config) {
+  // Updates of a worker's own pushes between what it has fetched and its last push of that.
+  const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
+  const std::int64_t own = (config.n_fetch - 1) / config.n_push + (prefetch ? 1 : 0);
+  if (config.max_staleness < own) {
+    throw InputError(
+        fmt::format("--max-staleness {}: a worker's own pushes make what it has fetched {} updates old (--n-push {}, "
+                    "--n-fetch {}{}): expected at least that",
+                    config.max_staleness, own, config.n_push, config.n_fetch, prefetch ? ", --prefetch" : ""));
+  }
+}
+
+/// What is for runs through parameter servers.
+void check_servers(const RunConfig& config) {
+  if (config.backup_workers > 0) {
+    check_backup_workers(config);
+  }
+  const bool asynchronous = is_served(config) && !is_synchronous(config);
+  const char* const given = config.warm_start > 0         ? "--warm-start"
+                            : config.staleness_lr == "on" ? "--staleness-lr"
+                            : config.max_staleness >= 0   ? "--max-staleness"
+                                                          : nullptr;
+  if (given != nullptr && !asynchronous) {
+    throw InputError(
+        fmt::format("{} is for asynchronous algorithms with parameter servers: async, downpour, softsync; not for {}",
+                    given, config.algorithm));
+  }
+  if (is_served(config) && config.algorithm != "downpour" && (config.n_push != 1 || config.n_fetch != 1)) {
+    throw InputError(
+        fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
+                    config.algorithm));
+  }
+  if (config.max_staleness >= 0) {
+    check_max_staleness(config);
+  }
+  if (config.n > 1 && config.algorithm != "softsync") {
+    throw InputError(fmt::format("--n {} is for --algorithm softsync, not {}", config.n, config.algorithm));
+  }
+  if (config.algorithm == "softsync" && config.n > config.workers) {
+    throw InputError(fmt::format("--n {}: with --workers {} an update can be of one gradient at least: --n {}",
+                                 config.n, config.workers, config.workers));
+  }
+}
+
+}  // namespace
+
+void check_config(const RunConfig& config) {
+  if (config.early_stop > 0 && config.validation <= 0) {
+    throw InputError("--early-stop needs --validation: it watches data that is not trained on");
+  }
+  if (is_of_one_process(config.algorithm) && config.workers > 1) {
+    throw InputError(fmt::format("--algorithm {} trains in one process; for --workers {} choose another: allreduce",
+                                 config.algorithm, config.workers));
+  }
+  if (config.algorithm == "hogwild") {
+    const bool momentum = config.momentum > 0 || config.nesterov;
+    if (momentum || (config.optimizer != "sgd" && config.optimizer != "adagrad")) {
+      throw InputError(fmt::format(
+          "--algorithm hogwild updates without locks, which {} does not bear: choose --optimizer sgd without momentum, "
+          "or adagrad",
+          momentum ? "momentum" : "--optimizer " + config.optimizer));
+    }
+    if (config.accumulate > 1) {
+      throw InputError(fmt::format("--accumulate {}: hogwild makes an update of each batch; choose a smaller --batch",
+                                   config.accumulate));
+    }
+  }
+  check_servers(config);  // before anything is divided by what it leaves
+  if (config.accumulate > batch_per_worker(config)) {
+    throw InputError(fmt::format("--accumulate {}: a worker's batch has only {} samples", config.accumulate,
+                                 batch_per_worker(config)));
+  }
+  if (config.algorithm == "gossip" && config.gossip_quorum >= config.workers) {
+    throw InputError(fmt::format("--gossip-quorum {}: with --workers {} there are only {} others", config.gossip_quorum,
+                                 config.workers, config.workers - 1));
+  }
+  if (config.average_every < 0 && config.outer_optimizer != "none") {
+    throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
+  }
+  parse_chaos(config.chaos)
+      .check_fit(static_cast<int>(config.workers),
+                 !is_of_one_process(config.algorithm) && config.transport == "threads");
+  if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
+    throw InputError("--schedule step needs --step-every or --milestones");
+  }
+}
+
+}  // namespace distbelief
