@@ -12,6 +12,7 @@ are. The peer, bench/server/torch_rpc_peer.py, has the same model, batches and p
             Adam and the same rate for all. The program's synchronous algorithms and the peer stop their clock while they
             evaluate; async and downpour do not stop, and share the cores with the evaluation
   links     samples/s when every message between two processes takes so much longer (--chaos delay)
+  cores     samples/s of one worker and one server, each bound to cores of its own and not bound (--bind)
 Needs build/release/distbelief and, for the peer, python3-torch with libopenblas0-openmp (see bench/peers.sh).
 """
 
@@ -37,6 +38,7 @@ SERVED = {
     "async": ["--algorithm", "async"],
     "downpour 1/1": [*DOWNPOUR, "--n-push", "1", "--n-fetch", "1"],
     "downpour 4/4": [*DOWNPOUR, "--n-push", "4", "--n-fetch", "4"],
+    "downpour adaptive": [*DOWNPOUR, "--adaptive", "on"],
 }
 SYNCHRONOUS = {"allreduce": ["--algorithm", "allreduce"], "sync": ["--algorithm", "sync"]}
 
@@ -55,13 +57,13 @@ def run(command):
     return done.stdout
 
 
-def train(arguments, name, *options):
+def train(arguments, name, *options, workers=WORKERS):
     """The rows of metrics.jsonl of one run."""
     served = name in SERVED
-    batch = BATCH if served else BATCH * WORKERS
+    batch = BATCH if served else BATCH * workers
     words = (SERVED | SYNCHRONOUS)[name] + (["--servers", "1"] if served else [])
     with tempfile.TemporaryDirectory() as folder:
-        run([f"{arguments.build}/distbelief", "train", "--model", "mlp", "--data", "fashion-mnist", "--workers", str(WORKERS),
+        run([f"{arguments.build}/distbelief", "train", "--model", "mlp", "--data", "fashion-mnist", "--workers", str(workers),
              "--batch", str(batch), "--threads", "1", "--transport", arguments.transport, "--out", f"{folder}/run", *words,
              *options])
         with open(f"{folder}/run/metrics.jsonl") as file:
@@ -75,11 +77,11 @@ def peer(name, *options):
     return [json.loads(line) for line in lines.splitlines()]
 
 
-def speed_of(arguments, name, *options):
+def speed_of(arguments, name, *options, workers=WORKERS):
     """Samples/s from the first logged step on to the end of the epoch."""
     if name in PEERS:
         return peer(name, "--epochs", "1")[0]["samples_per_second"]
-    rows = train(arguments, name, "--epochs", "1", "--log-every", "20", *options)
+    rows = train(arguments, name, "--epochs", "1", "--log-every", "20", *options, workers=workers)
     first = next(row for row in rows if "samples_per_second" in row)
     last = [row for row in rows if "epoch_train_loss" in row][-1]
     return SAMPLES * (last["epoch"] - first["epoch"]) / (last["time"] - first["time"])
@@ -161,8 +163,25 @@ def measure_links(arguments):
     return rows
 
 
+def measure_cores(arguments):
+    names = ["async", "downpour 1/1"]
+    rates = {(name, bind): [] for name in names for bind in ("cores", "none")}
+    for turn in range(arguments.rounds):
+        for (name, bind), found in rates.items() if turn % 2 == 0 else reversed(rates.items()):
+            found.append(speed_of(arguments, name, "--bind", bind, workers=1))
+            print(f"round {turn + 1}, {name}, --bind {bind}: {found[-1]:,.0f}/s", file=sys.stderr)
+    rows = [{"name": name, "bind": bind, "samples_per_second": statistics.median(found), "rounds": found}
+            for (name, bind), found in rates.items()]
+    gains = {name: statistics.median(own / free for own, free in zip(rates[name, "cores"], rates[name, "none"]))
+             for name in names}
+    print_rows(["", "cores of their own", "not bound", "gain"],
+               [[name, *(f"{statistics.median(rates[name, bind]):,.0f}" for bind in ("cores", "none")), f"{gains[name]:.2f}"]
+                for name in names])
+    return rows
+
+
 def main():
-    parts = {"speed": measure_speed, "accuracy": measure_accuracy, "links": measure_links}
+    parts = {"speed": measure_speed, "accuracy": measure_accuracy, "links": measure_links, "cores": measure_cores}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(parts))
     parser.add_argument("--rounds", type=int, default=5, help="of speed; links: runs of each")

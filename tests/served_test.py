@@ -19,6 +19,7 @@ ALGORITHMS = {
     "softsync": ["--algorithm", "softsync", "--n", "2", "--warm-start", "20"],
     "backup": ["--algorithm", "sync", "--backup-workers", "1"],
     "bounded": ["--algorithm", "async", "--max-staleness", "1"],
+    "adaptive": ["--algorithm", "downpour", "--adaptive", "on"],
     "downpour-prefetch": ["--algorithm", "downpour", "--n-push", "3", "--n-fetch", "1", "--prefetch", "on"],
 }
 
@@ -302,6 +303,9 @@ class BadInput(ServedTest):
         self.expect_refusal("with --workers 2 at most 1 can be late", "--algorithm", "sync", "--workers", "2",
                             "--backup-workers", "2")
         self.expect_refusal("--batch 30: expected a multiple of 4", *ALGORITHMS["backup"], "--workers", "5")
+        self.expect_refusal("--adaptive on is for --algorithm downpour", "--algorithm", "async", "--adaptive", "on")
+        self.expect_refusal("--adaptive on chooses --n-push and --n-fetch itself", "--algorithm", "downpour", "--adaptive",
+                            "on", "--n-push", "2")
         self.expect_refusal("--max-staleness 2: a worker's own pushes make what it has fetched 5 updates old",
                             "--algorithm", "downpour", "--n-fetch", "5", "--max-staleness", "2")
         self.expect_refusal("expected a whole number of 0 or more, or none", "--max-staleness", "-1")

@@ -248,7 +248,8 @@ Lease from_wire(const control::LeaseGrant& grant) {
           .first = grant.first(),
           .count = grant.count(),
           .next_push = grant.next_push(),
-          .low_water = grant.low_water()};
+          .low_water = grant.low_water(),
+          .begun = grant.begun()};
 }
 
 }  // namespace distbelief

@@ -72,6 +72,7 @@ void CoordinatorState::serve_leases() {
       grant.set_first(lease->first);
       grant.set_count(lease->count);
       grant.set_next_push(lease->next_push);
+      grant.set_begun(lease->begun);
     } else {
       grant.set_finished(true);
     }

@@ -33,6 +33,7 @@ LeaseTable::Answer LeaseTable::request(std::uint64_t owner, std::int64_t samples
   }
   if (back != returned_.end()) {
     lease = back->second.lease;
+    lease.begun = true;
     returned_.erase(back);
   } else if (next_epoch_done()) {
     return finished() ? Answer(Finished{}) : Answer(Wait{});

@@ -15,6 +15,11 @@ std::optional<Lease> granted(const LeaseTable::Answer& answer) {
 bool waits(const LeaseTable::Answer& answer) { return std::holds_alternative<LeaseTable::Wait>(answer); }
 bool finished(const LeaseTable::Answer& answer) { return std::holds_alternative<LeaseTable::Finished>(answer); }
 
+Lease begun(Lease lease) {
+  lease.begun = true;
+  return lease;
+}
+
 TEST(LeaseTable, CutsEpochsIntoContiguousPieces) {
   LeaseTable table({.samples_per_epoch = 10, .epochs = 2, .first_id = 100});
   EXPECT_EQ(granted(table.request(1, 6)), (Lease{.id = 100, .epoch = 0, .first = 0, .count = 6}));
@@ -43,7 +48,7 @@ TEST(LeaseTable, WithholdsTheDeadsLeasesUntilTheyAreFenced) {
   table.orphan(1);
   EXPECT_TRUE(waits(table.request(2, 4)));
   table.release(1);
-  EXPECT_EQ(granted(table.request(2, 2)), mine);  // whole, under its number, whatever the other asks for
+  EXPECT_EQ(granted(table.request(2, 2)), begun(*mine));  // whole, under its number, whatever the other asks for
   EXPECT_FALSE(table.complete(1, mine->id));
   EXPECT_TRUE(table.complete(2, mine->id));
   EXPECT_FALSE(table.complete(2, mine->id));
@@ -80,7 +85,7 @@ TEST(LeaseTable, AnotherMemberEndsTheWarmStartOfADeadOne) {
   table.orphan(7);
   EXPECT_TRUE(waits(table.request(8, 10)));  // it may have pushed all of it
   table.release(7);
-  EXPECT_EQ(granted(table.request(8, 10)), lease);
+  EXPECT_EQ(granted(table.request(8, 10)), begun(*lease));
   EXPECT_TRUE(waits(table.request(9, 10)));
   EXPECT_TRUE(table.complete(8, lease->id));
   EXPECT_TRUE(granted(table.request(9, 10)));
@@ -132,7 +137,7 @@ TEST(LeaseTable, GoesOnWhereAnEarlierOneStood) {
                     .first_id = 20,
                     .first_position = 6,
                     .returned = {{.id = 12, .epoch = 1, .first = 4, .count = 4, .next_push = 1}}});
-  EXPECT_EQ(granted(table.request(1, 9)), (Lease{.id = 12, .epoch = 1, .first = 4, .count = 4, .next_push = 1}));
+  EXPECT_EQ(granted(table.request(1, 9)), begun({.id = 12, .epoch = 1, .first = 4, .count = 4, .next_push = 1}));
   EXPECT_EQ(granted(table.request(1, 9)), (Lease{.id = 20, .epoch = 2, .first = 6, .count = 4}));
   EXPECT_TRUE(waits(table.request(1, 9)));
 }

@@ -64,6 +64,7 @@ struct Lease {
   std::int64_t count = 0;
   std::uint64_t next_push = 0;  ///< pushes below it are in every block already: a dead worker made them
   std::uint64_t low_water = 0;  ///< all leases below were done when this one was given
+  bool begun = false;           ///< somebody had it before, and some blocks may have pushes beyond next_push
 
   friend bool operator==(const Lease&, const Lease&) = default;
 };

@@ -134,17 +134,17 @@ UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const 
   report.staleness = version_ > seen ? version_.value - seen.value : 0;
   const auto lease = next_seq_.find(push.lease);
   const std::uint64_t expected = lease == next_seq_.end() ? 0 : lease->second;
-  if (push.lease < low_water_ || push.seq < expected) {
+  if (push.lease < low_water_ || push.end() <= expected) {
     report.result = ApplyResult::duplicate;
     return report;
   }
-  if (push.seq > expected) {
+  if (push.seq != expected) {
     report.result = ApplyResult::stale;
     return report;
   }
 
-  next_seq_[push.lease] = expected + 1;
-  ++pushes_;
+  next_seq_[push.lease] = push.end();
+  pushes_ += push.count;
   const double weight = options.staleness_rate ? 1 / std::max(1.0, static_cast<double>(report.staleness)) : 1;
   bool taken = true;
   if (options.gather > 1 || gathered_.count > 0) {

@@ -15,10 +15,13 @@
 
 namespace distbelief {
 
-/// Names one push: the seq-th, from 0, of a lease of samples. Lease ids are never reused.
+/// Names one push: the seq-th unit, from 0, of a lease of samples, or so many from there on. Lease ids are never reused.
 struct PushId {
   std::uint64_t lease = 0;
   std::uint64_t seq = 0;
+  std::uint64_t count = 1;
+
+  std::uint64_t end() const { return seq + count; }
 };
 
 /// How many updates the values have seen.
@@ -31,7 +34,7 @@ struct Version {
 enum class ApplyResult {
   applied,
   duplicate,  ///< this push was applied before; nothing changed
-  stale,      ///< pushes of the lease before this one are missing; nothing changed, send it again after them
+  stale,      ///< units of the lease before this one are missing, or a part of it is there; nothing changed
   dropped,    ///< the gradient is not finite; values are untouched, and the push counts as done
 };
 
@@ -76,7 +79,7 @@ class ParameterShard {
   Version read(std::span<float> out) const;
 
   Version version() const;
-  /// How many pushes have entered, in updates or gathered for the next one.
+  /// How many units have entered, in updates or gathered for the next one.
   std::uint64_t pushes() const;
   Range range() const { return range_; }
   const UpdateRule& rule() const { return rule_; }

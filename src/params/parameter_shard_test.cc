@@ -62,6 +62,18 @@ struct Local {
   ParameterShard shard;
 };
 
+TEST(ParameterShard, APushOfSeveralUnitsEntersWholeOrNotAtAll) {
+  Local local(abc_table());
+  const Floats gradient(48, 1.0F);
+  EXPECT_EQ(local.push(gradient, {.rate = 0.5F}, 1, {9, 0}).result, ApplyResult::applied);
+  EXPECT_EQ(local.push(gradient, {.rate = 0.5F}, 1, {9, 1, 3}).result, ApplyResult::applied);
+  EXPECT_EQ(local.push(gradient, {.rate = 0.5F}, 1, {9, 1, 3}).result, ApplyResult::duplicate);
+  EXPECT_EQ(local.push(gradient, {.rate = 0.5F}, 1, {9, 2}).result, ApplyResult::duplicate);
+  EXPECT_EQ(local.push(gradient, {.rate = 0.5F}, 1, {9, 3, 2}).result, ApplyResult::stale);  // unit 3 is there
+  EXPECT_EQ(local.values[0], -1.0F);
+  EXPECT_EQ(local.shard.pushes(), 4U);
+}
+
 TEST(ParameterShard, AppliesAPushOnce) {
   Local local(abc_table());
   const Floats gradient(48, 1.0F);

@@ -22,9 +22,14 @@ constexpr unsigned long kNapSlackNanoseconds = 2'000;
 
 }  // namespace
 
-void LinkThread::start(const Fabric& fabric, std::function<bool()> advance) {
+void LinkThread::start(const Fabric& fabric, std::function<bool()> advance, std::function<void()> begins) {
   thread_ = std::jthread(
-      [this, &fabric, advance = std::move(advance)](const std::stop_token& stop) { run(stop, fabric, advance); });
+      [this, &fabric, advance = std::move(advance), begins = std::move(begins)](const std::stop_token& stop) {
+        if (begins) {
+          begins();
+        }
+        run(stop, fabric, advance);
+      });
 }
 
 void LinkThread::stop() { thread_ = {}; }

@@ -19,8 +19,9 @@ class LinkThread {
   LinkThread& operator=(const LinkThread&) = delete;
 
   /// `advance` does what can be done over `fabric`, which is borrowed, without waiting, and tells whether anything
-  /// ended or began. It is called on this thread until stop() returns.
-  void start(const Fabric& fabric, std::function<bool()> advance);
+  /// ended or began. It is called on this thread until stop() returns. `begins`, if there is one, is called there
+  /// first.
+  void start(const Fabric& fabric, std::function<bool()> advance, std::function<void()> begins = {});
   void stop();
   /// There is something new to move. Thread-safe, also before start() and after stop().
   void wake();

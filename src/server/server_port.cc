@@ -138,7 +138,12 @@ ServerPort::ServerPort(Fabric& fabric, ParameterServer& server, const std::vecto
     }
   }
   for (int i = 0; i < options_.threads; ++i) {
-    threads_.emplace_back([this](const std::stop_token& stop) { answer_all(stop); });
+    threads_.emplace_back([this](const std::stop_token& stop) {
+      if (options_.thread_begins) {
+        options_.thread_begins();
+      }
+      answer_all(stop);
+    });
   }
 }
 

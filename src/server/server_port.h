@@ -25,6 +25,7 @@ class ServerPort {
     int threads = 1;                                      ///< that answer
     Clock::duration patience = std::chrono::minutes(10);  ///< of a client in this process
     std::function<void()> wake = {};  ///< called when there is something to send: wakes the thread of advance()
+    std::function<void()> thread_begins = {};  ///< called first on each thread that answers
     /// Called for each push and report after it was answered, and before its client hears of that; on a thread that
     /// answers. `words` are those of a report.
     std::function<void(const RequestHead& request, const ReplyHead& reply, std::string_view words)> heard = {};

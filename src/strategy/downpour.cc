@@ -5,15 +5,22 @@
 #include <functional>
 #include <utility>
 
+#include "base/clock.h"
 #include "params/gradient_norm.h"
 #include "strategy/step_exchange.h"
 
 namespace distbelief {
 
 Downpour::Downpour(Replica& replica, const UpdateRule& rule, ServerClient& client, const Options& options)
-    : replica_(replica), client_(client), options_(options), since_fetch_(options.fetch_every) {
-  if (options_.fetch_every > 1) {
-    own_.emplace(replica.table(), replica.table().everything(), rule, replica.values());
+    : replica_(replica), rule_(rule), client_(client), options_(options), since_fetch_(options.fetch_every) {
+  set_exchange(options.fetch_every, options.prefetch);
+}
+
+void Downpour::set_exchange(int fetch_every, bool prefetch) {
+  options_.fetch_every = fetch_every;
+  options_.prefetch = prefetch;
+  if (fetch_every > 1 && !own_) {
+    own_.emplace(replica_.table(), replica_.table().everything(), rule_, replica_.values());
   }
 }
 
@@ -46,7 +53,7 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   client_.add(replica_.gradients(), clipping(report.sums, request.update.clip_norm));
   ++batches_;
   sums_ += report.sums;
-  if (own_) {
+  if (own_ && options_.fetch_every > 1) {
     step_locally(unit, report.sums, request.update);
   }
   if (unit.ends) {
@@ -97,7 +104,10 @@ Downpour::Ending Downpour::refresh(BatchStream& batches) {
     }
   }
   if (client_.fetching()) {
-    if (const Outcome outcome = client_.wait_fetched(deadline()); !outcome.ok()) {
+    const Clock::time_point start = Clock::now();
+    const Outcome outcome = client_.wait_fetched(deadline());
+    wait_seconds_ += seconds_since(start);
+    if (!outcome.ok()) {
       return lost_report(outcome);
     }
   }
@@ -142,7 +152,9 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
   if (!flight_) {
     return {};
   }
+  const Clock::time_point start = Clock::now();
   const ServerClient::PushReport report = client_.wait_pushed(deadline());
+  wait_seconds_ += seconds_since(start);
   if (!report.outcome.ok()) {
     return lost_report(report.outcome);
   }

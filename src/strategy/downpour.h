@@ -47,6 +47,10 @@ class Downpour : public Strategy {
 
   /// There is no batch, and nothing on its way: others need not wait for this worker. As a step that found none.
   [[nodiscard]] StepReport rest();
+  /// From the next batch on.
+  void set_exchange(int fetch_every, bool prefetch);
+  /// What this worker has waited for servers.
+  double wait_seconds() const { return wait_seconds_; }
   /// Says to whoever keeps the books why this worker cannot go on.
   void tell_trouble(BatchStream& batches, const std::string& words);
 
@@ -77,8 +81,9 @@ class Downpour : public Strategy {
   Clock::time_point deadline() const { return Clock::now() + options_.patience; }
 
   Replica& replica_;
+  const UpdateRule& rule_;
   ServerClient& client_;
-  const Options options_;
+  Options options_;
   int since_fetch_;           ///< batches computed since values came
   bool values_come_ = false;  ///< with the push that is on its way
   bool whole_ = false;        ///< every block took the last push, and no values came since
@@ -88,6 +93,7 @@ class Downpour : public Strategy {
   std::optional<Flight> flight_;
   std::optional<Acknowledged> acknowledged_;
 
+  double wait_seconds_ = 0;
   std::optional<ParameterShard> own_;  ///< these three: for own steps between fetches
   std::uint64_t own_steps_ = 0;
   std::vector<float> unpushed_;  ///< what the own steps have changed of batches that are in no push yet; or empty

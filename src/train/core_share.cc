@@ -78,19 +78,45 @@ std::uint64_t usable_cores_digest() {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(&cores), sizeof cores});
 }
 
-std::string bind_to_share(int index, int sharers, int threads) {
+CorePlan plan_cores(const CoreSharers& sharers) {
   const Topology topology = this_topology();
   const std::vector<CoreSet> cores = cores_of(topology, usable_set(topology));
   const auto count = static_cast<int>(cores.size());
-  if (count / sharers < std::max(1, threads)) {
-    return {};
+  const int needed = sharers.workers * sharers.threads;
+  const auto cores_between = [&](int begin, int end) {
+    const CoreSet set(hwloc_bitmap_alloc());
+    for (int core = begin; core < end; ++core) {
+      hwloc_bitmap_or(set.get(), set.get(), cores[static_cast<std::size_t>(core)].get());
+    }
+    return text_of(set);
+  };
+  CorePlan plan;
+  if (count / sharers.workers < std::max(1, sharers.threads)) {
+    return plan;
   }
-  CoreSet share(hwloc_bitmap_alloc());
-  for (int core = count * index / sharers; core < count * (index + 1) / sharers; ++core) {
-    hwloc_bitmap_or(share.get(), share.get(), cores[static_cast<std::size_t>(core)].get());
+  const bool leaves = sharers.served && needed > 0 && needed < count;
+  const int used = leaves ? needed : count;
+  for (int i = 0; i < sharers.workers; ++i) {
+    plan.workers.push_back(cores_between(used * i / sharers.workers, used * (i + 1) / sharers.workers));
   }
-  // Where binding is forbidden the process is where the system puts it.
-  return hwloc_set_cpubind(topology.get(), share.get(), HWLOC_CPUBIND_PROCESS) == 0 ? text_of(share) : "";
+  if (leaves) {
+    plan.spare = cores_between(used, count);
+  }
+  return plan;
 }
+
+namespace {
+
+bool bind_to(const std::string& cores, int what) {
+  const Topology topology = this_topology();
+  const CoreSet set(hwloc_bitmap_alloc());
+  return hwloc_bitmap_list_sscanf(set.get(), cores.c_str()) == 0 &&
+         hwloc_set_cpubind(topology.get(), set.get(), what) == 0;
+}
+
+}  // namespace
+
+bool bind_process(const std::string& cores) { return bind_to(cores, HWLOC_CPUBIND_PROCESS); }
+bool bind_thread(const std::string& cores) { return bind_to(cores, HWLOC_CPUBIND_THREAD); }
 
 }  // namespace distbelief

@@ -43,14 +43,18 @@ std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& lis
   return std::move(result.fabric);
 }
 
-/// Shares the cores of this machine out among the members that may use the same ones. Returns with how many this
-/// process shares what it may use now.
-int share_cores(Group& group, const View& view, const RunConfig& config) {
+struct SharedCores {
+  int sharers = 1;        ///< of what this process may use now
+  std::string side = {};  ///< for threads that do not compute: see ServedTeam
+};
+
+/// Shares the cores of this machine out among the members that may use the same ones.
+SharedCores share_cores(Group& group, const View& view, const RunConfig& config) {
   std::vector<std::uint64_t> usable(view.members.size());
   const auto self = static_cast<std::size_t>(group.position());
   usable[self] = usable_cores_digest();
   if (!group.all_gather(usable, Clock::now() + kJoinPatience).ok()) {
-    return group.size();  // whoever is lost is noticed and named when training begins
+    return {.sharers = group.size()};  // whoever is lost is noticed and named when training begins
   }
   int index = 0;
   int sharers = 0;
@@ -61,11 +65,21 @@ int share_cores(Group& group, const View& view, const RunConfig& config) {
       ++sharers;
     }
   }
-  if (view.members[self].role == Role::server) {
-    return std::max(1, sharers);  // it goes where a core is free
+  const bool serves = view.members[self].role == Role::server;
+  SharedCores shared = {.sharers = std::max(1, sharers)};
+  if (config.bind != "cores" || sharers == 0) {
+    return shared;
   }
-  const bool bound = config.bind == "cores" && !bind_to_share(index, sharers, static_cast<int>(config.threads)).empty();
-  return bound ? 1 : sharers;
+  const CorePlan plan =
+      plan_cores({.workers = sharers, .threads = static_cast<int>(config.threads), .served = is_served(config)});
+  const std::string own = serves                 ? plan.spare
+                          : plan.workers.empty() ? ""
+                                                 : plan.workers[static_cast<std::size_t>(index)];
+  if (!own.empty() && bind_process(own)) {
+    shared.sharers = 1;
+    shared.side = plan.spare.empty() || serves ? "" : own + "," + plan.spare;
+  }
+  return shared;
 }
 
 void show_last_words(RunObserver& show, const std::filesystem::path& folder, std::string_view role, Rank rank) {
@@ -291,7 +305,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
     CoordinatorLeases leases(member);
     ServedWatch watch(member, events, *view);
-    const ServedTeam served = served_team(member, *view, *fabric, leases, watch);
+    ServedTeam served = served_team(member, *view, *fabric, leases, watch);
     const bool is_served_job = is_served(config);
     const bool leads = is_served_job ? served.leads() : group.position() == 0;
     WorkerObserver observer(member, activity, log, leads, show);
@@ -306,8 +320,12 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     }
     const auto stop = [&] { return stop_requested() || events.stop() || (is_served_job && events.coordinator_lost()); };
     try {
+      const SharedCores cores = share_cores(group, *view, config);
+      if (!cores.side.empty()) {
+        served.side_thread_begins = [cores] { bind_thread(cores.side); };
+      }
       const Team team = {.group = is_served_job ? nullptr : &group,
-                         .sharers = share_cores(group, *view, config),
+                         .sharers = cores.sharers,
                          .explain = [&](const std::string& seen) { return events.explain(seen); },
                          .takes_over = [&] { return events.first_alive(group.position()); },
                          .activity = &activity,

@@ -18,6 +18,7 @@ bool LeasedBatches::begin_lease() {
       leases_.request(unit_samples() * options_.units_per_lease, start + options_.patience);
   wait_seconds_ += seconds_since(start);
   if (const auto* lease = std::get_if<Lease>(&answer)) {
+    lease_seconds_ += seconds_since(start);
     const auto units = static_cast<std::uint64_t>((lease->count + unit_samples() - 1) / unit_samples());
     if (lease->next_push >= units) {
       inherited_ = *lease;
@@ -53,15 +54,20 @@ const Batch* LeasedBatches::next() {
   if (!lease_ && (finished_ || !begin_lease())) {
     return nullptr;
   }
-  const std::int64_t seq = position_ / unit_samples();
-  const std::int64_t unit_begin = seq * unit_samples();
-  const std::int64_t unit_end = std::min(unit_begin + unit_samples(), lease_->count);
+  if (unit_.ends) {  // a push begins; of what others began some blocks may have a part, which comes in single units
+    push_units_ = lease_->begun ? 1 : options_.units_per_push;
+    push_begin_ = position_;
+  }
+  const std::int64_t seq = push_begin_ / unit_samples();
+  const std::int64_t unit_begin = push_begin_;
+  const std::int64_t unit_end = std::min(unit_begin + push_units_ * unit_samples(), lease_->count);
   const std::int64_t rows = std::min(options_.batch, unit_end - position_);
   ids_.resize(static_cast<std::size_t>(rows));
   sampler_.fill(static_cast<std::uint64_t>(lease_->epoch), static_cast<std::uint64_t>(lease_->first + position_), ids_);
   dataset_.read(ids_, static_cast<std::uint64_t>(lease_->epoch), batch_);
   position_ += rows;
-  unit_ = {.id = {lease_->id, static_cast<std::uint64_t>(seq)},
+  const std::int64_t units = (unit_end - unit_begin + unit_samples() - 1) / unit_samples();
+  unit_ = {.id = {lease_->id, static_cast<std::uint64_t>(seq), static_cast<std::uint64_t>(units)},
            .samples = {.epoch = lease_->epoch, .first = lease_->first + unit_begin, .count = unit_end - unit_begin},
            .ends = position_ == unit_end,
            .low_water = lease_->low_water,
@@ -75,10 +81,15 @@ const Batch* LeasedBatches::next() {
 void LeasedBatches::reported(const PushUnit& unit) {
   const auto found = units_of_lease_.find(unit.id.lease);
   check(found != units_of_lease_.end(), "what is reported was leased");
-  if (unit.id.seq + 1 == found->second) {
+  if (unit.id.end() == found->second) {
     leases_.complete(unit.id.lease);
     units_of_lease_.erase(found);
   }
+}
+
+void LeasedBatches::set_amounts(std::int64_t units_per_lease, std::int64_t units_per_push) {
+  options_.units_per_lease = std::max(units_per_lease, units_per_push);
+  options_.units_per_push = units_per_push;
 }
 
 bool LeasedBatches::refused(const PushUnit& unit) {
@@ -87,7 +98,9 @@ bool LeasedBatches::refused(const PushUnit& unit) {
   if (lease_ && lease_->id == unit.id.lease) {
     lease_.reset();
   }
-  return unit_.id.lease == unit.id.lease && unit_.id.seq > unit.id.seq;
+  const bool is_void = unit_.id.lease == unit.id.lease && unit_.id.seq > unit.id.seq;
+  unit_.ends = unit_.ends || is_void;
+  return is_void;
 }
 
 }  // namespace distbelief

@@ -12,14 +12,15 @@
 
 namespace distbelief {
 
-/// A worker's batches of the samples that it has leased, in units that are pushed whole. A lease is complete when the
-/// last of its units is reported. One thread.
+/// A worker's batches of the samples that it has leased, in units that are pushed whole, one or several at a time. A
+/// lease is complete when the last of its units is reported. One thread.
 class LeasedBatches : public BatchStream {
  public:
   struct Options {
     std::int64_t batch = 128;
     std::int64_t batches_per_unit = 1;
     std::int64_t units_per_lease = 8;
+    std::int64_t units_per_push = 1;
     /// Reports the last unit of a lease whose holder died when all was done but said, while nothing is on its way.
     /// False: it could not.
     std::function<bool(const UnitReport&)> inherited = {};
@@ -37,10 +38,15 @@ class LeasedBatches : public BatchStream {
   void applied(std::span<const std::uint64_t> /*ids*/) override {}
   void dropped(std::span<const std::uint64_t> /*ids*/) override {}
 
+  /// From the next lease and push on.
+  void set_amounts(std::int64_t units_per_lease, std::int64_t units_per_push);
+
   /// There will be no more batches: every lease of every epoch is done.
   bool finished() const { return finished_; }
   std::int64_t epoch() const { return lease_ ? lease_->epoch : unit_.samples.epoch; }
   double wait_seconds() const { return wait_seconds_; }
+  /// Of that, what leases took that were given; not what nobody had.
+  double lease_seconds() const { return lease_seconds_; }
 
  private:
   std::int64_t unit_samples() const { return options_.batch * options_.batches_per_unit; }
@@ -50,16 +56,19 @@ class LeasedBatches : public BatchStream {
   const Dataset& dataset_;
   const Sampler& sampler_;
   LeaseSource& leases_;
-  const Options options_;
-  std::optional<Lease> lease_;                             ///< that batches are taken from
-  std::optional<Lease> inherited_;                         ///< all of it is done, and not reported
-  std::int64_t position_ = 0;                              ///< samples of it that were handed out
+  Options options_;
+  std::optional<Lease> lease_;      ///< that batches are taken from
+  std::optional<Lease> inherited_;  ///< all of it is done, and not reported
+  std::int64_t position_ = 0;       ///< samples of it that were handed out
+  std::int64_t push_begin_ = 0;     ///< these two: of the push that is being handed out
+  std::int64_t push_units_ = 1;
   std::map<std::uint64_t, std::uint64_t> units_of_lease_;  ///< of leases that are not complete
   bool finished_ = false;
   PushUnit unit_;
   Batch batch_;
   std::vector<std::uint64_t> ids_;
   double wait_seconds_ = 0;
+  double lease_seconds_ = 0;
 };
 
 }  // namespace distbelief

@@ -276,6 +276,11 @@ std::vector<RunOption> make_options() {
              "downpour: on: parameters are asked for one batch early, and come while it computes; auto: when they are "
              "not fetched for every batch",
              {"auto", "on", "off"});
+  table.text(
+      "adaptive", &RunConfig::adaptive, "WHEN",
+      "downpour: on: instead of --n-push and --n-fetch, each worker begins with exchanges for every batch and small "
+      "leases, and makes both larger while it waits for links or leases",
+      {"on", "off"});
   table.number("n", &RunConfig::n, kWorkers, "N",
                "softsync: an update is made of the gradients of one N-th of the workers");
   table.text("staleness-lr", &RunConfig::staleness_lr, "WHEN",

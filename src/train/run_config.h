@@ -63,6 +63,7 @@ struct RunConfig {
   std::int64_t n_push = 1;
   std::int64_t n_fetch = 1;
   std::string prefetch = "auto";
+  std::string adaptive = "off";
   std::int64_t n = 1;  ///< of softsync
   std::string staleness_lr = "auto";
   std::int64_t warm_start = 0;

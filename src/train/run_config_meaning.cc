@@ -90,6 +90,15 @@ void check_servers(const RunConfig& config) {
         fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
                     config.algorithm));
   }
+  if (config.adaptive == "on") {
+    const char* const why = config.algorithm != "downpour"              ? "is for --algorithm downpour"
+                            : config.n_push != 1 || config.n_fetch != 1 ? "chooses --n-push and --n-fetch itself"
+                            : config.max_staleness >= 0                 ? "knows no --max-staleness"
+                                                                        : nullptr;
+    if (why != nullptr) {
+      throw InputError(fmt::format("--adaptive on {}", why));
+    }
+  }
   if (config.max_staleness >= 0) {
     check_max_staleness(config);
   }

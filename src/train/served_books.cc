@@ -11,8 +11,8 @@ ServedBooks::ServedBooks(const Sampler& sampler, const Plan& plan)
 /// Whatever a process of another mind may say.
 bool ServedBooks::exist(const SampleRun& samples) const {
   const auto all = static_cast<std::int64_t>(sampler_.samples());
-  return samples.epoch >= 0 && samples.epoch < plan_.epochs && samples.count >= 0 &&
-         samples.count <= plan_.unit_samples && samples.first >= 0 && samples.first <= all - samples.count;
+  return samples.epoch >= 0 && samples.epoch < plan_.epochs && samples.count >= 0 && samples.count <= all &&
+         samples.first >= 0 && samples.first <= all - samples.count;
 }
 
 ServedBooks::Epoch& ServedBooks::epoch_locked(std::int64_t number) {
@@ -64,28 +64,29 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
   Reported& reported = reported_[done.id.lease];
   reported.epoch = done.samples.epoch;
   std::uint64_t& next = reported.next_unit;
-  if (done.id.seq < next) {
+  if (done.id.end() <= next) {
     return;  // told before
   }
   // Units that nobody reported were made by a worker that died: its heir begins after what is in every block.
   const std::uint64_t missing = done.id.seq - next;
-  if (missing > static_cast<std::uint64_t>(done.samples.first / plan_.unit_samples)) {
+  if (done.id.seq < next || missing > static_cast<std::uint64_t>(done.samples.first / plan_.unit_samples) ||
+      done.id.count > static_cast<std::uint64_t>(done.samples.count)) {
     news_.trouble = "a worker told of samples that there are not";
     return;
   }
   const auto before = static_cast<std::int64_t>(missing) * plan_.unit_samples;
-  next = done.id.seq + 1;
+  next = done.id.end();
   apply_locked(
       {.epoch = done.samples.epoch, .first = done.samples.first - before, .count = done.samples.count + before});
-  news_.units += missing + 1;
+  news_.units += missing + done.id.count;
   if (!std::isnan(done.loss) && done.staleness >= 0) {
     const LossSums sums = {.loss = done.loss, .correct = done.correct, .rows = done.samples.count};
     epoch_locked(done.samples.epoch).sums += sums;
     news_.sums += sums;
     const double most = StalenessCounts::kMost;
-    ++staleness_.units[static_cast<std::size_t>(std::lround(std::min(done.staleness, most)))];
-    staleness_.sum += done.staleness;
-    staleness_.count += 1;
+    staleness_.units[static_cast<std::size_t>(std::lround(std::min(done.staleness, most)))] += done.id.count;
+    staleness_.sum += done.staleness * static_cast<double>(done.id.count);
+    staleness_.count += done.id.count;
     staleness_.most = std::max(staleness_.most, done.staleness_most);
   }
   close_finished_locked();

@@ -53,6 +53,21 @@ class Books : public testing::Test {
   }
 };
 
+TEST_F(Books, SeveralUnitsMayComeInOnePush) {
+  UnitReport done = unit(1, 0, 0, 0);
+  done.id.count = 3;
+  done.samples.count = 3 * kUnit;
+  report(books_, done);
+  report(books_, done);  // is told once
+  EXPECT_EQ(books_.take().units, 3U);
+  report(books_, unit(1, 3, 0, 3 * kUnit));
+  const ServedBooks::News news = books_.take();
+  EXPECT_EQ(news.units, 4U);
+  EXPECT_EQ(news.closed.size(), 1U);
+  EXPECT_EQ(books_.staleness().count, 4U);
+  EXPECT_EQ(books_.total(), (SampleAudit{16, 16, 0, 0, 0}));
+}
+
 TEST_F(Books, WhatServersRefusedIsDroppedAndLeasedAgain) {
   for (std::uint64_t i = 0; i < 4; ++i) {
     UnitReport late = unit(1, i, 0, static_cast<std::int64_t>(i) * kUnit);

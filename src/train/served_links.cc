@@ -45,6 +45,7 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
                                          ServerPort::Options{.view = team.view,
                                                              .threads = kAnsweringThreads,
                                                              .wake = [this] { link_.wake(); },
+                                                             .thread_begins = team.side_thread_begins,
                                                              .heard = std::move(heard)});
   }
   const auto client_of = [&](ClientRole role) {
@@ -77,11 +78,12 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
       }
     });
   }
-  link_.start(*team.fabric, [this] {
+  const auto advance = [this] {
     bool moved = port_ != nullptr && port_->advance();
     moved = (client_ != nullptr && client_->advance()) || moved;
     return (leader_ != nullptr && leader_->advance()) || moved;
-  });
+  };
+  link_.start(*team.fabric, advance, team.side_thread_begins);
 }
 
 ServedLinks::~ServedLinks() {

@@ -27,6 +27,8 @@ struct ServedTeam {
   std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
   std::function<int()> workers_left = {};  ///< a server's: that live and, unless servers are inside, are not done
   std::function<bool()> leader_left = {};  ///< all others'
+  /// Called first on each thread that moves bytes or answers requests: it may work where nobody computes.
+  std::function<void()> side_thread_begins = {};
 
   Rank rank_of_server(int server) const { return Rank{server + (inside ? 0 : workers)}; }
   bool is_worker() const { return fabric->rank().value < workers; }

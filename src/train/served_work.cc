@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "strategy/downpour.h"
+#include "strategy/pace.h"
 #include "train/evaluate.h"
 #include "train/leased_batches.h"
 #include "train/trainer_run.h"
@@ -29,12 +30,15 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
                      .whole_steps = is_synchronous(config),
                      .patience = team.patience});
   const std::int64_t unit = unit_samples(config);
+  const bool adaptive = config.adaptive == "on";
   const auto samples = static_cast<std::int64_t>(data.train->size());
+  const std::int64_t most_units =
+      std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch), 1, kMostUnitsOfALease);
+  Pace pace({.most_batches = static_cast<int>(most_units), .most_units_of_lease = most_units});
   LeasedBatches batches(*data.train, sampler, *served.leases,
                         {.batch = batch_per_worker(config),
                          .batches_per_unit = config.n_push,
-                         .units_per_lease = std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch),
-                                                                     1, kMostUnitsOfALease),
+                         .units_per_lease = adaptive ? 1 : most_units,
                          .inherited = [&](const UnitReport& done) {
                            return links.worker().report(done, "", Clock::now() + team.patience).outcome.ok();
                          }});
@@ -52,6 +56,12 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     if (report.outcome == StepReport::Outcome::end_of_epoch && stop_requested()) {
       report = {.stop = true};
       break;  // while it waited for samples
+    }
+    const Pace::Times times = {
+        .all = seconds_since(begin), .links = downpour.wait_seconds(), .leases = batches.lease_seconds()};
+    if (adaptive && pace.note(times)) {
+      batches.set_amounts(pace.units_of_lease(), pace.batches());
+      downpour.set_exchange(pace.batches(), config.prefetch != "off" && pace.batches() > 1);
     }
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
