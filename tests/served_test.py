@@ -6,6 +6,7 @@ served_test.py PROGRAM    the distbelief executable
 import json
 import os
 import signal
+import struct
 import sys
 
 import job_test
@@ -35,6 +36,63 @@ class ServedTest(job_test.JobTest):
         dropped = audit["dropped"] if name.split("-")[0] in DROPPING else 0
         self.assertEqual(audit, {"leased": samples + dropped, "applied": samples, "dropped": dropped, "lost": 0,
                                  "duplicated": 0}, name)
+
+    def checkpoints(self, name):
+        folder = os.path.join(self.path(name), "checkpoints")
+        return sorted(entry for entry in os.listdir(folder) if entry.startswith("step-")) if os.path.isdir(folder) else []
+
+    def kill_after_checkpoints(self, name, process):
+        """Kills every process of the job when there are two. The epoch that the last is of."""
+        self.wait_until(lambda: len(self.checkpoints(name)) > 1, "two checkpoints")
+        for pid in [process.pid, *processes_in(self.path(name))]:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=job_test.DEADLINE)
+        self.wait_until(lambda: not processes_in(self.path(name)), "all processes to end")
+        with open(os.path.join(self.path(name), "checkpoints", self.checkpoints(name)[-1], "manifest.json")) as file:
+            return json.load(file)["epoch"]
+
+
+class Witness(ServedTest):
+    """A model that counts: sample i alone has feature i, so that its weight tells how often its gradient was applied."""
+    SAMPLES, BATCH, RATE = 2048, 16, 2.0 ** -10
+    # Of those that make an update of each push: in a mean of several, a gradient counts for less.
+    ALGORITHMS = ("async", "bounded", "adaptive", "downpour")
+
+    def recipe(self, name, algorithm):
+        with open(self.path("data.libsvm"), "w") as file:
+            file.writelines(f"{i % 2} {i + 1}:1\n" for i in range(self.SAMPLES))
+        header = json.dumps({"output.weight": {"dtype": "F32", "shape": [self.SAMPLES, 2],
+                                               "data_offsets": [0, 8 * self.SAMPLES]}}).encode()
+        with open(self.path("zeros.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header + bytes(8 * self.SAMPLES))
+        return ["--model", "svm", "--data", self.path("data.libsvm"), "--init", self.path("zeros.safetensors"), "--batch",
+                str(self.BATCH), "--lr", str(self.RATE), "--divergence-guard", "off", "--threads", "1", "--workers", "3",
+                "--servers", "2", "--transport", "socket", "--out", self.path(name), *ALGORITHMS[algorithm]]
+
+    def expect_counts(self, name, epochs):
+        content = self.model(name)
+        length = struct.unpack("<Q", content[:8])[0]
+        begin, end = json.loads(content[8:8 + length])["output.weight"]["data_offsets"]
+        weights = struct.unpack(f"<{(end - begin) // 4}f", content[8 + length + begin:8 + length + end])
+        self.assertEqual({abs(weight) * self.BATCH / self.RATE for weight in weights}, {epochs}, name)
+
+    def test_each_gradient_enters_once_though_workers_are_slow_and_die(self):
+        for algorithm in self.ALGORITHMS:
+            with self.subTest(algorithm=algorithm):
+                self.train(*self.recipe(algorithm, algorithm), "--epochs", "6", "--chaos",
+                           "slow worker 0 x20 from step 10; kill worker 1 at step 17")
+                self.expect_every_sample_once(algorithm, 6 * self.SAMPLES)
+                self.expect_counts(algorithm, 6)
+
+    def test_each_gradient_enters_once_though_everything_was_killed(self):
+        for algorithm in self.ALGORITHMS:
+            with self.subTest(algorithm=algorithm):
+                process = self.start(*self.recipe(algorithm, algorithm), "--epochs", "4000", "--checkpoint-every", "50",
+                                     "--log-every", "1")
+                epochs = self.kill_after_checkpoints(algorithm, process) + 12  # beyond what anybody had begun
+                self.train("--resume", self.path(algorithm), "--epochs", str(epochs))
+                self.expect_every_sample_once(algorithm, epochs * self.SAMPLES)
+                self.expect_counts(algorithm, epochs)
 
 
 class Algorithms(ServedTest):
@@ -250,15 +308,7 @@ class Resumption(ServedTest):
                 process = self.start(*self.small(algorithm, samples=3000, noise=1), *choices, "--workers", "3", "--servers",
                                      "2", "--epochs", "4000", "--checkpoint-every", "50", "--keep-checkpoints", "2",
                                      "--transport", "socket")
-                self.wait_until(lambda: len(self.checkpoints(algorithm)) > 1, "two checkpoints")
-                pids = list(processes_in(self.path(algorithm)))
-                for pid in [process.pid, *pids]:
-                    os.kill(pid, signal.SIGKILL)
-                process.communicate(timeout=job_test.DEADLINE)
-                self.wait_until(lambda: not processes_in(self.path(algorithm)), "all processes to end")
-                with open(os.path.join(self.path(algorithm), "checkpoints", self.checkpoints(algorithm)[-1],
-                                       "manifest.json")) as file:
-                    epochs = json.load(file)["epoch"] + 12  # beyond what anybody had begun
+                epochs = self.kill_after_checkpoints(algorithm, process) + 12  # beyond what anybody had begun
                 self.train("--resume", self.path(algorithm), "--epochs", str(epochs))
                 self.assertEqual(self.summary(algorithm)["status"], "finished")
                 self.expect_every_sample_once(algorithm, 3000 * epochs)
@@ -275,10 +325,6 @@ class Resumption(ServedTest):
         epochs = self.summary("inside")["epochs"] + 12
         self.train("--resume", self.path("inside"), "--epochs", str(epochs))
         self.expect_every_sample_once("inside", 3000 * epochs)
-
-    def checkpoints(self, name):
-        folder = os.path.join(self.path(name), "checkpoints")
-        return sorted(entry for entry in os.listdir(folder) if entry.startswith("step-")) if os.path.isdir(folder) else []
 
     def test_an_initial_model_reaches_every_server(self):
         self.train(*self.small("first"), "--epochs", "1")
