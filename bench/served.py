@@ -139,10 +139,9 @@ def measure_accuracy(arguments):
 
 
 def delays_of(name, delay):
-    """Servers have no chaos of their own, so their answers take no longer, and what workers send takes twice as much: there
-    and back it is the same."""
-    events = ([f"delay worker {worker} by {2 * delay}ms" for worker in range(WORKERS)] if name in SERVED else
-              [f"delay link 0-1 by {delay}ms"])
+    """Of every link: to the server, or between the workers."""
+    links = [f"{worker}-{WORKERS}" for worker in range(WORKERS)] if name in SERVED else ["0-1"]
+    events = [f"delay link {link} by {delay}ms" for link in links]
     return ["--chaos", "; ".join(events)] if delay else []
 
 

@@ -231,13 +231,15 @@ class Failures(ServedTest):
 
     def test_a_worker_that_dies_with_its_server_is_named_and_ends_the_job(self):
         for transport in SURVIVABLE:
-            with self.subTest(transport=transport):
-                output = self.train(*self.small(transport, samples=15000), *ALGORITHMS["async"], "--workers", "3",
-                                    "--servers", "0", "--epochs", "2000", "--transport", transport, "--chaos",
-                                    "kill worker 1 at step 300", code=4)
-                self.assertIn("worker 1 (pid ", output)
-                self.assertEqual(self.summary(transport)["status"], "lost")
-                self.expect_nothing_left(transport)
+            for algorithm in ("async", "backup"):
+                with self.subTest(transport=transport, algorithm=algorithm):
+                    name = f"{algorithm}-{transport}"
+                    output = self.train(*self.small(name, samples=15000), *ALGORITHMS[algorithm], "--workers", "3",
+                                        "--servers", "0", "--epochs", "2000", "--transport", transport, "--chaos",
+                                        "slow worker 2 x5; kill worker 1 at step 300", code=4)
+                    self.assertIn("worker 1 (pid ", output)
+                    self.assertEqual(self.summary(name)["status"], "lost")
+                    self.expect_nothing_left(name)
 
     def test_when_all_workers_are_killed_the_run_is_lost(self):
         self.train(*self.small("all"), *ALGORITHMS["async"], "--workers", "2", "--servers", "2", "--epochs", "50",
@@ -349,6 +351,11 @@ class BadInput(ServedTest):
         self.expect_refusal("with --workers 2 at most 1 can be late", "--algorithm", "sync", "--workers", "2",
                             "--backup-workers", "2")
         self.expect_refusal("--batch 30: expected a multiple of 4", *ALGORITHMS["backup"], "--workers", "5")
+        self.expect_refusal("--max-staleness 0: a worker's own pushes make what it has fetched 1 updates old",
+                            "--algorithm", "downpour", "--n-push", "3", "--n-fetch", "2", "--prefetch", "off",
+                            "--max-staleness", "0")
+        self.expect_refusal("--prefetch on: with --backup-workers", *ALGORITHMS["backup"], "--workers", "3", "--prefetch",
+                            "on")
         self.expect_refusal("--adaptive on is for --algorithm downpour", "--algorithm", "async", "--adaptive", "on")
         self.expect_refusal("--adaptive on chooses --n-push and --n-fetch itself", "--algorithm", "downpour", "--adaptive",
                             "on", "--n-push", "2")

@@ -139,14 +139,16 @@ bool ChaosScript::touches_links() const {
   return std::ranges::any_of(events, [](const ChaosEvent& event) { return event.effect->for_links; });
 }
 
-void ChaosScript::check_fit(int workers, bool workers_are_threads) const {
+void ChaosScript::check_fit(int workers, int servers, bool workers_are_threads) const {
   for (const ChaosEvent& event : events) {
     const int highest = std::max(event.subject.first, event.subject.second);
-    if (highest >= workers) {
-      throw InputError(fmt::format("--chaos: column {}: there is no worker {}: they are {}", event.subject_column,
-                                   highest, workers == 1 ? "only 0" : fmt::format("0 to {}", workers - 1)));
+    const bool link = event.subject.kind == ChaosSubject::Kind::link;
+    if (highest >= workers + (link ? servers : 0)) {
+      throw InputError(fmt::format("--chaos: column {}: there is no worker {}: they are {}{}", event.subject_column,
+                                   highest, workers == 1 ? "only 0" : fmt::format("0 to {}", workers - 1),
+                                   link && servers > 0 ? ", and servers come after them" : ""));
     }
-    if (event.effect->for_links && workers == 1) {
+    if (event.effect->for_links && workers + servers == 1) {
       throw InputError(fmt::format("--chaos: '{}' is about links, and one worker has none", event.text));
     }
     if (workers_are_threads && event.effect->needs_process(event)) {

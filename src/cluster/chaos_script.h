@@ -43,9 +43,10 @@ struct ChaosScript {
 
   /// Whether links must be able to fail.
   bool touches_links() const;
-  /// Throws InputError when an event names a worker that is not among `workers`, or can only happen to processes while
+  /// Throws InputError when an event names a worker that is not among `workers`, or the end of a link that is neither
+  /// that nor one of the servers, which are counted from there on; or when it can only happen to processes while
   /// workers are threads of one.
-  void check_fit(int workers, bool workers_are_threads) const;
+  void check_fit(int workers, int servers, bool workers_are_threads) const;
 };
 
 /// "EVENT; EVENT; ...", with EVENT = EFFECT SUBJECT ARGUMENTS [WHEN], SUBJECT = worker N | link A-B, and WHEN = at step

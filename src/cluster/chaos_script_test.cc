@@ -92,9 +92,9 @@ TEST(ChaosScript, ErrorsNameColumnWordAndWhatWasExpected) {
 }
 
 TEST(ChaosScript, WorkersMustBeThere) {
-  const auto refusal = [](std::string_view text, int workers, bool threads) -> std::string {
+  const auto refusal = [](std::string_view text, int workers, bool threads, int servers = 0) -> std::string {
     try {
-      parse_chaos(text).check_fit(workers, threads);
+      parse_chaos(text).check_fit(workers, servers, threads);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -104,6 +104,10 @@ TEST(ChaosScript, WorkersMustBeThere) {
             "--chaos: column 31: there is no worker 3: they are 0 to 2");
   EXPECT_EQ(refusal("cut link 0-2", 2, false), "--chaos: column 10: there is no worker 2: they are 0 to 1");
   EXPECT_THAT(refusal("cut worker 0 for 1s", 1, false), HasSubstr("one worker has none"));
+  EXPECT_EQ(refusal("delay link 0-2 by 1ms; cut worker 0 for 1s", 1, false, 2), "");
+  EXPECT_EQ(refusal("delay link 0-3 by 1ms", 1, false, 2),
+            "--chaos: column 12: there is no worker 3: they are only 0, and servers come after them");
+  EXPECT_THAT(refusal("kill worker 1 at step 1", 1, false, 2), HasSubstr("there is no worker 1"));
   EXPECT_THAT(refusal("kill worker 1 at step 2", 2, true), HasSubstr("needs a worker that is a process"));
   EXPECT_THAT(refusal("cut worker 1", 2, true), HasSubstr("needs a worker that is a process"));
   EXPECT_EQ(refusal("cut link 0-1 for 1s; slow worker 1 x2; drop worker 1 1%", 2, true), "");

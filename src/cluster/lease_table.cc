@@ -28,7 +28,8 @@ LeaseTable::Answer LeaseTable::request(std::uint64_t owner, std::int64_t samples
   }
   Lease lease;
   auto back = std::ranges::find_if(returned_, [&](const auto& entry) { return entry.second.giver != owner; });
-  if (back == returned_.end() && next_epoch_done()) {
+  if (back == returned_.end() && !returned_.empty() &&
+      (next_epoch_done() || returned_.begin()->second.lease.epoch < epoch_)) {
     back = returned_.begin();
   }
   if (back != returned_.end()) {

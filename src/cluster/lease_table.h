@@ -36,7 +36,7 @@ class LeaseTable {
   explicit LeaseTable(const Options& options);
 
   /// At most `samples` of one epoch for the member `owner`; what came back goes first, and whole, but what it gave back
-  /// itself last: others may be faster.
+  /// itself after all else of that epoch: others may be faster.
   Answer request(std::uint64_t owner, std::int64_t samples);
   /// False when the lease is not with `owner`: it was taken from it, or done before.
   [[nodiscard]] bool complete(std::uint64_t owner, std::uint64_t id);
@@ -66,7 +66,7 @@ class LeaseTable {
   };
   struct Returned {
     Lease lease;
-    std::optional<std::uint64_t> giver = {};  ///< who lives
+    std::optional<std::uint64_t> giver = {};  ///< a living member that gave it back
   };
   bool warming() const { return warm_done_ < options_.warm_samples && !finished(); }
   bool is_with(std::uint64_t owner, std::uint64_t id) const;

@@ -130,6 +130,14 @@ TEST(LeaseTable, WhatAMemberGaveBackIsForOthersFirst) {
   EXPECT_EQ(last->next_push, 1U);
 }
 
+TEST(LeaseTable, WhatAMemberGaveBackReturnsToItWhenItsEpochIsOver) {
+  LeaseTable table({.samples_per_epoch = 4, .epochs = 9});
+  const auto slow = granted(table.request(1, 4));
+  ASSERT_TRUE(slow);
+  EXPECT_TRUE(table.give_back(1, slow->id, 0));
+  EXPECT_EQ(granted(table.request(1, 4)), begun(*slow));  // else this epoch would stay open until the last
+}
+
 TEST(LeaseTable, GoesOnWhereAnEarlierOneStood) {
   LeaseTable table({.samples_per_epoch = 10,
                     .first_epoch = 2,

@@ -106,6 +106,9 @@ void SampleLedger::dropped(std::span<const std::uint64_t> ids) {
 
 void SampleLedger::returned(std::span<const std::uint64_t> ids) {
   mark_all(ids, [this](std::uint8_t& mark) {
+    if ((mark & kApplied) != 0) {
+      return;
+    }
     epoch_.leased += (mark & kLeased) == 0 ? 1 : 0;
     epoch_.dropped += 1;
     mark &= static_cast<std::uint8_t>(~kLeased);

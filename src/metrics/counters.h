@@ -32,7 +32,7 @@ class SampleLedger {
   void leased(std::span<const std::uint64_t> ids);
   void applied(std::span<const std::uint64_t> ids);
   void dropped(std::span<const std::uint64_t> ids);
-  /// Dropped, and not leased any more: to be handed out again in this epoch.
+  /// Dropped, and not leased any more: to be handed out again in this epoch. What is applied stays so.
   void returned(std::span<const std::uint64_t> ids);
 
   bool has_applied(std::uint64_t id) const;

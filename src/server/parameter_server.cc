@@ -32,13 +32,9 @@ ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::ui
     }
     pushing_.insert(head.incarnation);
     idle_.erase(head.incarnation);
-    idle_count_ = static_cast<int>(idle_.size());
   }
-  ReplyHead reply;
-  if (options_.max_staleness) {
-    const std::scoped_lock entering(entering_);
-    reply = is_late(head, seen) ? ReplyHead{.status = ReplyHead::Status::late} : apply(head, seen, gradient);
-  } else {
+  ReplyHead reply = {.status = ReplyHead::Status::late};
+  if (const auto entered = enter(); !options_.max_staleness || !is_late(head, seen)) {
     reply = apply(head, seen, gradient);
   }
   const std::scoped_lock lock(pushes_mutex_);
@@ -78,12 +74,13 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
   ReplyHead reply;
   bool finite = true;
   bool early = false;
+  const int absent = this->absent();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     ParameterShard& shard = *blocks_[i].shard;
     const std::span<const float> part = gradient.first(static_cast<std::size_t>(blocks_[i].range.size()));
     gradient = gradient.subspan(part.size());
     const UpdateReport report =
-        shard.apply(head.push, std::span(&part, 1), head.scale, options_of(shard), Version{seen[i]});
+        shard.apply(head.push, std::span(&part, 1), head.scale, options_of(shard, absent), Version{seen[i]});
     early = early || report.result == ApplyResult::stale;
     if (report.result == ApplyResult::applied) {
       reply.blocks += 1;
@@ -99,8 +96,17 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
   return reply;
 }
 
-UpdateOptions ParameterServer::options_of(const ParameterShard& shard) const {
-  UpdateOptions options = options_.update(shard.pushes(), idle_count_);
+std::unique_lock<std::mutex> ParameterServer::enter() const {
+  return options_.max_staleness ? std::unique_lock(entering_) : std::unique_lock<std::mutex>();
+}
+
+int ParameterServer::absent() {
+  const std::scoped_lock lock(pushes_mutex_);
+  return static_cast<int>(idle_.size() + fenced_.size());
+}
+
+UpdateOptions ParameterServer::options_of(const ParameterShard& shard, int absent) const {
+  UpdateOptions options = options_.update(shard.pushes(), absent);
   options.rate *= rate_factor_;
   return options;
 }
@@ -108,7 +114,7 @@ UpdateOptions ParameterServer::options_of(const ParameterShard& shard) const {
 bool ParameterServer::flush() {
   bool finite = true;
   for (const Block& block : blocks_) {
-    UpdateOptions options = options_of(*block.shard);
+    UpdateOptions options = options_of(*block.shard, 0);
     options.gather = 1;
     finite = block.shard->flush(options) && finite;
   }
@@ -116,10 +122,11 @@ bool ParameterServer::flush() {
 }
 
 bool ParameterServer::flush_full() {
-  const std::scoped_lock entering(entering_);
+  const auto entered = enter();
+  const int absent = this->absent();
   bool finite = true;
   for (const Block& block : blocks_) {
-    finite = block.shard->flush(options_of(*block.shard)) && finite;
+    finite = block.shard->flush(options_of(*block.shard, absent)) && finite;
   }
   return finite;
 }
@@ -127,8 +134,9 @@ bool ParameterServer::flush_full() {
 bool ParameterServer::idle(std::uint64_t incarnation) {
   {
     const std::scoped_lock lock(pushes_mutex_);
-    idle_.insert(incarnation);
-    idle_count_ = static_cast<int>(idle_.size());
+    if (!fenced_.contains(incarnation)) {
+      idle_.insert(incarnation);
+    }
   }
   return flush_full();
 }
@@ -159,6 +167,7 @@ std::size_t ParameterServer::read(std::span<const std::uint64_t> have, std::span
                                   std::span<float> values) const {
   check(have.size() == blocks_.size() && versions.size() == blocks_.size() && values.size() >= floats_,
         "a fetch has room for every block");
+  const auto entered = enter();
   std::size_t written = 0;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const ParameterShard& shard = *blocks_[i].shard;
@@ -176,8 +185,7 @@ std::size_t ParameterServer::read(std::span<const std::uint64_t> have, std::span
 void ParameterServer::fence(std::uint64_t incarnation) {
   std::unique_lock lock(pushes_mutex_);
   fenced_.insert(incarnation);
-  idle_.erase(incarnation);  // who is gone is not counted at all
-  idle_count_ = static_cast<int>(idle_.size());
+  idle_.erase(incarnation);
   pushed_.wait(lock, [&] { return !pushing_.contains(incarnation); });  // for as long as an update takes
 }
 

@@ -37,9 +37,9 @@ SavedLeases saved_leases(std::string_view state, const std::string& source);
 class ParameterServer {
  public:
   struct Options {
-    /// What is done with a push after `pushes` others entered its block, while `idle` clients have nothing to push.
-    /// Thread-safe.
-    std::function<UpdateOptions(std::uint64_t pushes, int idle)> update;
+    /// What is done with a push after `pushes` others entered its block, while `absent` clients have nothing to push or
+    /// are fenced. Thread-safe.
+    std::function<UpdateOptions(std::uint64_t pushes, int absent)> update;
     /// A push to a block that has seen more updates since is refused whole. Pushes then enter one after the other.
     std::optional<std::uint64_t> max_staleness = {};
   };
@@ -51,6 +51,9 @@ class ParameterServer {
   std::size_t blocks() const { return blocks_.size(); }
   /// Floats of all owned blocks together.
   std::size_t floats() const { return floats_; }
+
+  /// Units that entered the first block; 0 when there is none.
+  std::uint64_t pushes() const { return blocks_.empty() ? 0 : blocks_.front().shard->pushes(); }
 
   /// Applies one push to every block, once however often it comes. `seen` has a version for each block, `gradient` the
   /// sums for all of them, one after the other.
@@ -91,7 +94,8 @@ class ParameterServer {
   /// False: the state is damaged, or not of this server.
   bool restore_piece(std::uint64_t offset, std::uint64_t total, std::span<const std::byte> piece);
 
-  /// Takes nothing more from this incarnation. When it returns, no push of it is under way.
+  /// Takes nothing more from this incarnation. When it returns, no push of it is under way. Updates need not wait for
+  /// it any more: see flush_full().
   void fence(std::uint64_t incarnation);
   /// Takes nothing more from anybody: who pushes is told that training is over. Reading goes on.
   void end();
@@ -109,20 +113,23 @@ class ParameterServer {
 
   bool is_late(const RequestHead& head, std::span<const std::uint64_t> seen) const;
   ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
-  UpdateOptions options_of(const ParameterShard& shard) const;
+  UpdateOptions options_of(const ParameterShard& shard, int absent) const;
+  int absent();
+  std::unique_lock<std::mutex> enter() const;
 
   const Options options_;
   std::vector<Block> blocks_;
   std::size_t floats_ = 0;
   std::atomic<float> rate_factor_ = 1;
-  std::mutex entering_;  ///< held by a push that may be late, and where what is gathered is looked at
+  /// With a bound on staleness: held by each push, by who looks at what is gathered, and by who reads, so that all
+  /// blocks are at the same update.
+  mutable std::mutex entering_;
 
   std::mutex pushes_mutex_;
   std::condition_variable pushed_;
   std::multiset<std::uint64_t> pushing_;  // guarded by pushes_mutex_: incarnations whose pushes are being applied
   std::set<std::uint64_t> fenced_;        // guarded by pushes_mutex_
   std::set<std::uint64_t> idle_;          // guarded by pushes_mutex_
-  std::atomic<int> idle_count_ = 0;       // of them
   bool over_ = false;                     // guarded by pushes_mutex_
   mutable std::mutex leases_mutex_;
   std::map<std::uint64_t, SampleRun> leases_;  // guarded by leases_mutex_, as all below: seen, from low_water_ on

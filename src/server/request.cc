@@ -34,6 +34,7 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
     case RequestHead::Kind::leave:
     case RequestHead::Kind::idle:
     case RequestHead::Kind::flush:
+    case RequestHead::Kind::end:
     case RequestHead::Kind::slow_down:
     case RequestHead::Kind::mark:
     case RequestHead::Kind::save:
@@ -75,6 +76,9 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
       return {};
     case RequestHead::Kind::flush:
       return finite_or_not(server.flush());
+    case RequestHead::Kind::end:
+      server.end();
+      return {};
     case RequestHead::Kind::idle:
       return finite_or_not(server.idle(head.incarnation));
     case RequestHead::Kind::slow_down:
@@ -103,7 +107,8 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
   ReplyHead reply;
   if (head.kind == RequestHead::Kind::push) {
     reply = server.push(head, versions, numbers<float>(in.subspan(versions_bytes), server.floats()));
-    if (head.wants_values == 0 || reply.status >= ReplyHead::Status::fenced) {
+    const bool refused = reply.status == ReplyHead::Status::late || reply.status >= ReplyHead::Status::fenced;
+    if (head.wants_values == 0 || refused) {
       return reply;
     }
   }

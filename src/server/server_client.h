@@ -25,7 +25,7 @@ class ServerClient {
   struct Server {
     Rank rank = {};
     std::vector<int> blocks = {};  ///< ascending
-    /// It lives in this process and answers at once, so that no link is needed: see ServerPort::answer_here().
+    /// It lives in this process, so that no link is needed: see ServerPort::answer_here(). Who asks waits in the call.
     std::function<ReplyHead(const RequestHead&, std::span<const std::byte>, std::span<std::byte>)> here = {};
   };
   struct Options {
@@ -81,7 +81,7 @@ class ServerClient {
 
   // For the client that leads; each waits for the answers.
 
-  /// Tells all servers: flush, slow_down or mark.
+  /// Tells all servers: flush, end, slow_down or mark.
   PushReport order(RequestHead::Kind kind, float scale, Clock::time_point deadline);
   /// Training begins with these values, of the whole space.
   PushReport set_values(std::span<const float> values, Clock::time_point deadline);

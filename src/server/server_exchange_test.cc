@@ -189,6 +189,35 @@ TEST_F(BoundedServed, AtTheEndNobodyWaits) {
   EXPECT_EQ(values_[1], start_[1]);
 }
 
+TEST_F(BoundedServed, AClientInTheServersProcessWaitsToo) {
+  ServedJob job(table_, *plain_, start_, 1, 1, {.rate = 1}, 0);
+  const std::size_t blocks = job.server(0).blocks();
+  const std::vector<std::uint64_t> have(blocks, 0);
+  const auto fetch_here = [&] {
+    std::vector<std::uint64_t> versions(blocks + (job.server(0).floats() + 1) / 2);
+    (void)job.port(0).answer_here({.kind = RequestHead::Kind::fetch, .awaits_newer = 1}, std::as_bytes(std::span(have)),
+                                  std::as_writable_bytes(std::span(versions)));
+    return versions[0];
+  };
+  std::uint64_t found = 0;
+  {
+    const std::jthread here([&] { found = fetch_here(); });
+    fetch(job.client(0));
+    EXPECT_EQ(push(job.client(0), 1).status, ReplyHead::Status::done);
+  }
+  EXPECT_EQ(found, 1U);
+}
+
+TEST_F(BoundedServed, WhenAllAreLetGoNobodyWaits) {
+  ServedJob job(table_, *plain_, start_, 1, 1, {.rate = 1}, 0);
+  ServerClient& client = job.client(0);
+  fetch(client);
+  client.begin_fetch(ServerClient::Freshness::all_newer);
+  job.port(0).let_all_go();
+  take(client);
+  EXPECT_EQ(values_, start_);
+}
+
 TEST_F(Served, AnOrderToSlowDownHoldsForAllServers) {
   const std::unique_ptr<UpdateRule> plain = make_rule({.name = "sgd"});
   ServedJob job(table_, *plain, start_, 3, 1, {.rate = 1});

@@ -49,7 +49,7 @@ class ServerPort::Served {
   }
 
   // On a thread that answers.
-  bool must_wait(ServerPort& port) const { return distbelief::must_wait(port.server_, request_, in_bytes()); }
+  bool must_wait(ServerPort& port) const { return port.must_wait(request_, in_bytes()); }
   void answer(ServerPort& port) {
     reply_ = port.answer_now(request_, in_bytes(), {out_.data(), out_.bytes()});
     state.store(State::answered, std::memory_order_release);
@@ -159,13 +159,13 @@ ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const st
   std::unique_lock lock(mutex_);
   for (std::uint64_t seen = changes_; Clock::now() < deadline; seen = changes_) {
     lock.unlock();
-    const bool waits = must_wait(server_, request, in);
+    const bool waits = must_wait(request, in);
     lock.lock();
     if (!waits) {
       break;
     }
     ++waiting_here_;
-    changed_.wait_until(lock, deadline, [&] { return changes_ != seen; });
+    changed_for_here_.wait_until(lock, deadline, [&] { return changes_ != seen; });
     --waiting_here_;
   }
   lock.unlock();
@@ -189,11 +189,23 @@ ReplyHead ServerPort::answer_now(const RequestHead& request, std::span<const std
 void ServerPort::server_changed() {
   const std::scoped_lock lock(mutex_);
   ++changes_;
-  if (!parked_.empty() || waiting_here_ > 0) {
+  if (!parked_.empty()) {
     waiting_.insert(waiting_.end(), parked_.begin(), parked_.end());
     parked_.clear();
     changed_.notify_all();
   }
+  if (waiting_here_ > 0) {
+    changed_for_here_.notify_all();
+  }
+}
+
+void ServerPort::let_all_go() {
+  nobody_waits_ = true;
+  server_changed();
+}
+
+bool ServerPort::must_wait(const RequestHead& request, std::span<const std::byte> in) {
+  return !nobody_waits_ && distbelief::must_wait(server_, request, in);
 }
 
 bool ServerPort::advance() {

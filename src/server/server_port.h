@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -46,11 +47,14 @@ class ServerPort {
   ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
   /// The server's parameters or its rules were changed by other means than requests: who waits may be answered.
   void server_changed();
+  /// From now on nobody waits for newer parameters: whom they would come from may be gone.
+  void let_all_go();
 
  private:
   class Served;
 
   void answer_all(const std::stop_token& stop);
+  bool must_wait(const RequestHead& request, std::span<const std::byte> in);
   ReplyHead answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
   void hand_over(Served& served);
 
@@ -60,11 +64,13 @@ class ServerPort {
   std::vector<std::unique_ptr<Served>> served_;
 
   std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<Served*> waiting_;        // guarded by mutex_: requests to be answered
-  std::vector<Served*> parked_;        // guarded by mutex_: those that can't be yet
-  int waiting_here_ = 0;               // guarded by mutex_: clients of this process, likewise
-  std::uint64_t changes_ = 0;          // guarded by mutex_: of the server, that may end a wait
+  std::condition_variable_any changed_;       // for threads that answer
+  std::condition_variable changed_for_here_;  // for clients of this process
+  std::deque<Served*> waiting_;               // guarded by mutex_: requests to be answered
+  std::vector<Served*> parked_;               // guarded by mutex_: those that can't be yet
+  int waiting_here_ = 0;                      // guarded by mutex_: clients of this process, likewise
+  std::uint64_t changes_ = 0;                 // guarded by mutex_: of the server, that may end a wait
+  std::atomic<bool> nobody_waits_ = false;
   std::vector<std::jthread> threads_;  // last: they stop before the rest goes
 };
 

@@ -57,6 +57,7 @@ struct RequestHead {
     leave,      ///< this client's worker has ended, and says nothing more
     idle,       ///< this client's worker has nothing to push until it pushes again: an update need not wait for it
     flush,      ///< make updates of what is gathered
+    end,        ///< training is over: tell so whoever pushes, and let nobody wait
     slow_down,  ///< multiply all rates from now on with `scale`
     set,        ///< begin with these values
     mark,       ///< remember all leases from now to the next save

@@ -28,8 +28,8 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
   if (batch == nullptr) {
     since_fetch_ = options_.fetch_every;  // others go on meanwhile
-    whole_ = false;
     StepReport report = settle(batches);
+    whole_ = false;
     if (report.outcome == StepReport::Outcome::stepped && !report.stop) {
       report = rest();
     }
@@ -58,7 +58,7 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   }
   if (unit.ends) {
     if (Ending ending = push(batches, unit)) {
-      if (ending->outcome != StepReport::Outcome::stepped) {
+      if (ending->updates > 0) {
         ending->sums = report.sums;
       }
       return *ending;
@@ -93,18 +93,19 @@ Downpour::Ending Downpour::refresh(BatchStream& batches) {
   if (since_fetch_ < options_.fetch_every) {
     return {};
   }
+  Clock::time_point start = Clock::now();
   if (!client_.fetching()) {
-    const bool came = values_come_;
+    values_came_ = false;
     if (Ending ending = wait_for_flight(batches)) {
       return ending;
     }
-    if (!came) {
+    start = Clock::now();
+    if (!values_came_) {
       client_.begin_fetch(std::exchange(whole_, false) ? ServerClient::Freshness::all_newer
                                                        : ServerClient::Freshness::any);
     }
   }
   if (client_.fetching()) {
-    const Clock::time_point start = Clock::now();
     const Outcome outcome = client_.wait_fetched(deadline());
     wait_seconds_ += seconds_since(start);
     if (!outcome.ok()) {
@@ -159,7 +160,7 @@ Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
     return lost_report(report.outcome);
   }
   const Flight flight = *std::exchange(flight_, {});
-  values_come_ = false;
+  values_came_ = std::exchange(values_come_, false) && report.status != ReplyHead::Status::late;
   switch (report.status) {
     case ReplyHead::Status::done:
     case ReplyHead::Status::duplicate:

@@ -20,7 +20,8 @@ namespace distbelief {
 /// while that step computes.
 ///
 /// With `whole_steps` it is synchronous SGD through servers that gather: a worker whose push every block took waits
-/// until all blocks have made their updates. What it fetches after that is what all others fetch.
+/// until all blocks have made their updates. With one server, what it fetches after that is what all others fetch; of
+/// several servers each has its own first gradients of a step.
 ///
 /// Servers may refuse a push because its gradient is of values that are too old by then. The step then computes
 /// nothing: what was computed is dropped, the samples go back, and values are fetched anew.
@@ -86,6 +87,7 @@ class Downpour : public Strategy {
   Options options_;
   int since_fetch_;           ///< batches computed since values came
   bool values_come_ = false;  ///< with the push that is on its way
+  bool values_came_ = false;  ///< with the push that was waited for last
   bool whole_ = false;        ///< every block took the last push, and no values came since
   bool idle_ = false;         ///< servers know that there is nothing to push
   int batches_ = 0;           ///< these two: of the unit that is being added up

@@ -28,7 +28,7 @@ class Pace {
   /// True when something is decided anew.
   bool note(const Times& times);
 
-  /// Batches between two exchanges, and pushes of a lease. Powers of 2.
+  /// Batches between two exchanges, and units of a lease.
   int batches() const { return batches_; }
   std::int64_t units_of_lease() const { return units_of_lease_; }
 

@@ -94,7 +94,7 @@ CorePlan plan_cores(const CoreSharers& sharers) {
   if (count / sharers.workers < std::max(1, sharers.threads)) {
     return plan;
   }
-  const bool leaves = sharers.served && needed > 0 && needed < count;
+  const bool leaves = sharers.servers > 0 && needed > 0 && needed + sharers.servers <= count;
   const int used = leaves ? needed : count;
   for (int i = 0; i < sharers.workers; ++i) {
     plan.workers.push_back(cores_between(used * i / sharers.workers, used * (i + 1) / sharers.workers));

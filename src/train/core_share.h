@@ -15,8 +15,8 @@ std::uint64_t usable_cores_digest();
 /// Who shares the cores that this process may use.
 struct CoreSharers {
   int workers = 1;
-  int threads = 0;      ///< that each of them computes with; 0: as many as there are cores for it
-  bool served = false;  ///< there are parameter servers, which work on cores that the workers leave
+  int threads = 0;  ///< that each of them computes with; 0: as many as there are cores for it
+  int servers = 0;  ///< parameter servers, which work on cores that the workers leave, if there is one for each
 };
 
 /// Who gets which cores, as "0-3", in the system's numbers.

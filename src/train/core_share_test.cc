@@ -58,7 +58,7 @@ TEST_F(CoreShare, PartsAreDisjointAndCoverAll) {
 }
 
 TEST_F(CoreShare, ServersGetWhatWorkersDoNotComputeOn) {
-  const CorePlan plan = plan_cores({.workers = 1, .threads = 1, .served = true});
+  const CorePlan plan = plan_cores({.workers = 1, .threads = 1, .servers = 1});
   ASSERT_EQ(plan.workers.size(), 1U);
   ASSERT_TRUE(bind_process(plan.workers[0]));
   const cpu_set_t worker = own_cores();
@@ -76,11 +76,11 @@ TEST_F(CoreShare, ServersGetWhatWorkersDoNotComputeOn) {
 }
 
 TEST_F(CoreShare, WorkersThatTakeAllTheyCanLeaveNothing) {
-  EXPECT_EQ(plan_cores({.workers = 1, .threads = 0, .served = true}).spare, "");
+  EXPECT_EQ(plan_cores({.workers = 1, .threads = 0, .servers = 1}).spare, "");
 }
 
 TEST_F(CoreShare, ThreadsThatStartLaterAreBoundToo) {
-  ASSERT_TRUE(bind_process(plan_cores({.workers = 1, .threads = 1, .served = true}).workers.at(0)));
+  ASSERT_TRUE(bind_process(plan_cores({.workers = 1, .threads = 1, .servers = 1}).workers.at(0)));
   cpu_set_t own;
   CPU_ZERO(&own);
   std::jthread([&] { own = own_cores(); }).join();
@@ -88,7 +88,7 @@ TEST_F(CoreShare, ThreadsThatStartLaterAreBoundToo) {
 }
 
 TEST_F(CoreShare, AThreadIsBoundAlone) {
-  const std::string cores = plan_cores({.workers = 1, .threads = 1, .served = true}).workers.at(0);
+  const std::string cores = plan_cores({.workers = 1, .threads = 1, .servers = 1}).workers.at(0);
   std::jthread([&] { EXPECT_TRUE(bind_thread(cores)); }).join();
   EXPECT_EQ(usable_cores(), CPU_COUNT(&before_));
 }

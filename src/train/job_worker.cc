@@ -58,11 +58,16 @@ SharedCores share_cores(Group& group, const View& view, const RunConfig& config)
   }
   int index = 0;
   int sharers = 0;
+  int servers = 0;
   for (std::size_t i = 0; i < usable.size(); ++i) {
-    if (view.members[i].role == Role::worker && usable[i] == usable[self] &&
-        view.members[i].host == view.members[self].host) {
+    if (usable[i] != usable[self] || view.members[i].host != view.members[self].host) {
+      continue;
+    }
+    if (view.members[i].role == Role::worker) {
       index += i < self ? 1 : 0;
       ++sharers;
+    } else {
+      ++servers;
     }
   }
   const bool serves = view.members[self].role == Role::server;
@@ -71,7 +76,7 @@ SharedCores share_cores(Group& group, const View& view, const RunConfig& config)
     return shared;
   }
   const CorePlan plan =
-      plan_cores({.workers = sharers, .threads = static_cast<int>(config.threads), .served = is_served(config)});
+      plan_cores({.workers = sharers, .threads = static_cast<int>(config.threads), .servers = servers});
   const std::string own = serves                 ? plan.spare
                           : plan.workers.empty() ? ""
                                                  : plan.workers[static_cast<std::size_t>(index)];

@@ -17,8 +17,9 @@ bool LeasedBatches::begin_lease() {
   const Member::LeaseAnswer answer =
       leases_.request(unit_samples() * options_.units_per_lease, start + options_.patience);
   wait_seconds_ += seconds_since(start);
+  asked_at_ = asked_at_.value_or(start);  // what comes late is the answer to a request before
   if (const auto* lease = std::get_if<Lease>(&answer)) {
-    lease_seconds_ += seconds_since(start);
+    lease_seconds_ += seconds_since(*std::exchange(asked_at_, {}));
     const auto units = static_cast<std::uint64_t>((lease->count + unit_samples() - 1) / unit_samples());
     if (lease->next_push >= units) {
       inherited_ = *lease;

@@ -45,7 +45,7 @@ class LeasedBatches : public BatchStream {
   bool finished() const { return finished_; }
   std::int64_t epoch() const { return lease_ ? lease_->epoch : unit_.samples.epoch; }
   double wait_seconds() const { return wait_seconds_; }
-  /// Of that, what leases took that were given; not what nobody had.
+  /// From asking to getting, of all leases that were given.
   double lease_seconds() const { return lease_seconds_; }
 
  private:
@@ -69,6 +69,7 @@ class LeasedBatches : public BatchStream {
   std::vector<std::uint64_t> ids_;
   double wait_seconds_ = 0;
   double lease_seconds_ = 0;
+  std::optional<Clock::time_point> asked_at_;  ///< there is no answer yet
 };
 
 }  // namespace distbelief

@@ -1,6 +1,8 @@
 // What a configuration means for the job, and which ones mean nothing.
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "base/error.h"
 #include "cluster/chaos_script.h"
 #include "train/run_config.h"
@@ -49,6 +51,9 @@ void check_backup_workers(const RunConfig& config) {
     throw InputError(fmt::format("--backup-workers {}: with --workers {} at most {} can be late", config.backup_workers,
                                  config.workers, config.workers - 1));
   }
+  if (config.prefetch == "on") {
+    throw InputError("--prefetch on: with --backup-workers a step begins with what came of the one before");
+  }
   const std::int64_t shares = config.workers - config.backup_workers;
   if (config.batch % shares != 0) {
     throw InputError(
@@ -61,7 +66,8 @@ void check_backup_workers(const RunConfig& config) {
 void check_max_staleness(const RunConfig& config) {
   // Updates of a worker's own pushes between what it has fetched and its last push of that.
   const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
-  const std::int64_t own = (config.n_fetch - 1) / config.n_push + (prefetch ? 1 : 0);
+  const std::int64_t behind = config.n_fetch - std::gcd(config.n_fetch, config.n_push);  // batches, of the worst unit
+  const std::int64_t own = (behind + config.n_push - 1) / config.n_push + (prefetch ? 1 : 0);
   if (config.max_staleness < own) {
     throw InputError(
         fmt::format("--max-staleness {}: a worker's own pushes make what it has fetched {} updates old (--n-push {}, "
@@ -147,7 +153,7 @@ void check_config(const RunConfig& config) {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
   }
   parse_chaos(config.chaos)
-      .check_fit(static_cast<int>(config.workers),
+      .check_fit(static_cast<int>(config.workers), static_cast<int>(processes_of(config) - config.workers),
                  !is_of_one_process(config.algorithm) && config.transport == "threads");
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");

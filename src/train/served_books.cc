@@ -58,6 +58,10 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
     return;
   }
   if (done.late != 0) {
+    const auto known = reported_.find(done.id.lease);
+    if (known != reported_.end() && done.id.end() <= known->second.next_unit) {
+      return;  // somebody else was faster to compute it than this one to say so
+    }
     epoch_locked(done.samples.epoch).ledger.returned(ids_of_locked(done.samples));
     return;
   }

@@ -84,6 +84,14 @@ TEST_F(Books, WhatServersRefusedIsDroppedAndLeasedAgain) {
   EXPECT_EQ(books_.total(), (SampleAudit{32, 16, 16, 0, 0}));
 }
 
+TEST_F(Books, WhatIsAppliedIsNotDroppedByWhoWasTooSlow) {
+  UnitReport done = unit(1, 0, 0, 0);
+  report(books_, done);
+  done.late = 1;
+  report(books_, done);
+  EXPECT_EQ(books_.total(), (SampleAudit{kUnit, kUnit, 0, 0, 0}));
+}
+
 TEST_F(Books, CloseAnEpochWhenAllOfItIsApplied) {
   for (std::uint64_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(books_.take().closed.empty());

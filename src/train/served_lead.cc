@@ -230,6 +230,9 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const Note
       leading.checkpoint();
     }
     leading.show_progress(news.sums);
+    if (!served.is_worker()) {
+      let_go_wrong(links.server(), stop_requested);
+    }
     std::this_thread::sleep_for(kLeaderTurn);
   }
   if (!leading.servers.ok()) {
@@ -239,6 +242,9 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const Note
   }
   if (summary.status != "diverged" && (summary.status != "lost" || !served.inside)) {
     leading.checkpoint();
+  }
+  if (leading.servers.ok()) {
+    leading.order(RequestHead::Kind::end, 0);
   }
   links.server().end();
   links.server_changed();

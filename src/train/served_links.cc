@@ -7,7 +7,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenFences{10};
+constexpr std::chrono::milliseconds kBetweenWatches{10};
 constexpr int kAnsweringThreads = 2;
 constexpr std::size_t kMostServerBytes = Fabric::kMaxMessageBytes - (1U << 20);  // with versions a push is one message
 
@@ -44,6 +44,7 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
     port_ = std::make_unique<ServerPort>(*team.fabric, *server_, clients,
                                          ServerPort::Options{.view = team.view,
                                                              .threads = kAnsweringThreads,
+                                                             .patience = team.patience,
                                                              .wake = [this] { link_.wake(); },
                                                              .thread_begins = team.side_thread_begins,
                                                              .heard = std::move(heard)});
@@ -70,11 +71,11 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
   if (team.leads()) {
     leader_ = client_of(ClientRole::leader);
   }
-  if (server_ != nullptr && team.newly_lost) {  // not where evaluations are: others wait for the dead's samples
-    fencing_ = std::jthread([this](const std::stop_token& stop) {
+  if (server_ != nullptr) {  // not where evaluations are: others wait for the dead's samples
+    watching_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
-        fence_the_lost();
-        std::this_thread::sleep_for(kBetweenFences);
+        watch_for_losses();
+        std::this_thread::sleep_for(kBetweenWatches);
       }
     });
   }
@@ -87,7 +88,7 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
 }
 
 ServedLinks::~ServedLinks() {
-  fencing_ = {};
+  watching_ = {};
   link_.stop();
 }
 
@@ -96,9 +97,19 @@ void ServedLinks::server_changed() {
   port_->server_changed();
 }
 
-void ServedLinks::fence_the_lost() {
+void ServedLinks::watch_for_losses() {
+  if (team_.inside) {
+    if ((team_.workers_left && team_.workers_left() < team_.workers) || (team_.leader_left && team_.leader_left())) {
+      port_->let_all_go();  // links tell all others
+    }
+    return;
+  }
+  if (!team_.newly_lost) {
+    return;
+  }
   for (const std::uint64_t incarnation : team_.newly_lost()) {
     server_->fence(incarnation);
+    server_changed();
     team_.fenced(incarnation, server_->open_leases());
   }
 }

@@ -28,8 +28,8 @@ class ServedLinks {
   ServerClient& leader() { return *leader_; }
 
  private:
-  /// Fences workers that died, and says how far they came.
-  void fence_the_lost();
+  /// Fences workers that are gone, and says how far they came; where servers are inside, lets nobody wait for them.
+  void watch_for_losses();
 
   const ServedTeam& team_;
   const BlockMap map_;
@@ -38,7 +38,7 @@ class ServedLinks {
   std::unique_ptr<ServerPort> port_;
   std::unique_ptr<ServerClient> client_;
   std::unique_ptr<ServerClient> leader_;
-  std::jthread fencing_;  ///< a server's; last: it stops before the rest goes
+  std::jthread watching_;  ///< a server's; last: it stops before the rest goes
 };
 
 }  // namespace distbelief

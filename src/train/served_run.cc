@@ -45,7 +45,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   const bool synchronous = is_synchronous(config);
   const auto units = static_cast<int>(units_of_step(config));
   const auto update_of_push = [&, softsync, staleness_rate, synchronous, units,
-                               warm = static_cast<std::uint64_t>(warm_units())](std::uint64_t pushes, int idle) {
+                               warm = static_cast<std::uint64_t>(warm_units())](std::uint64_t pushes, int absent) {
     UpdateOptions options = update_options(pushes / static_cast<std::uint64_t>(units));
     options.clip_norm = 0;  // is for the whole gradient, which the worker has
     options.drop_nonfinite = false;
@@ -54,7 +54,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
       options.gather = std::max(1, living / static_cast<int>(config.n));
     }
     if (synchronous) {
-      options.gather = std::max(1, std::min(units, living - idle));
+      options.gather = std::max(1, std::min(units, served.workers - absent));
     }
     return options;
   };
@@ -81,10 +81,20 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   }
   while (served.is_server() && !served.leader_left()) {
     note_living(served.workers_left());
+    if (!served.is_worker()) {
+      let_go_wrong(links.server(), stop_requested);
+    }
     std::this_thread::sleep_for(kServerTurn);
   }
   write_results(summary);
   return summary;
+}
+
+void Trainer::Run::let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested) {
+  if (team.chaos != nullptr) {
+    const auto step = static_cast<std::int64_t>(server.pushes()) / team.served->workers + 1;
+    team.chaos->before_step(step, team.activity->compute(), stop_requested);
+  }
 }
 
 RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,

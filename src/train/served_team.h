@@ -19,7 +19,8 @@ struct ServedTeam {
   std::uint64_t incarnation = 0;
   int workers = 1;
   int servers = 1;
-  bool inside = false;  ///< servers are inside the workers
+  bool inside = false;                                  ///< servers are inside the workers
+  Clock::duration patience = std::chrono::minutes(10);  ///< for whoever lives but does not answer
 
   LeaseSource* leases = nullptr;                                               ///< a worker's; borrowed
   std::function<void(const LeaseTable::Options&)> plan_leases = {};            ///< the leader's

@@ -92,7 +92,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   if (!went_on(report, place, summary) && summary.status == "diverged") {
     downpour.tell_trouble(batches, summary.problem);
   }
-  if (report.outcome == StepReport::Outcome::stepped || report.outcome == StepReport::Outcome::end_of_epoch) {
+  if (report.outcome != StepReport::Outcome::group_lost) {
     (void)downpour.rest();
   }
   doing(WorkerActivity::Kind::ending);

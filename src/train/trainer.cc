@@ -284,6 +284,7 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
   if (is_served(before) != is_served(config) || is_synchronous(before) != is_synchronous(config)) {
     expect("algorithm", before.algorithm, config.algorithm);
   }
+  expect("backup-workers", before.backup_workers, config.backup_workers);
   expect("servers", before.servers, config.servers);
   if (config.servers == 0) {
     expect("workers", before.workers, config.workers);  // each has a server inside
@@ -293,7 +294,6 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
   if (is_synchronous(config)) {
     expect("batch", before.batch, config.batch);
     expect("workers", before.workers, config.workers);
-    expect("backup-workers", before.backup_workers, config.backup_workers);
   }
   expect("batch times --n-push", books.unit_samples, unit_samples(config));
   expect("seed", books.seed, config.seed);

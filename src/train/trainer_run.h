@@ -114,6 +114,8 @@ struct Trainer::Run {
   };
   RunSummary work(ServedLinks& links, const Sampler& sampler, const Working& working,
                   const std::function<bool()>& stop_requested);
+  /// What --chaos says of a server's links. A server counts steps by what it gets: a push of every worker is one.
+  void let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested);
   /// Told how many workers there are, as often as it is known.
   using NoteLiving = std::function<void(int)>;
   /// The leader, with a worker beside it where servers are inside the workers.
