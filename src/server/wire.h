@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "params/float_run.h"
 #include "params/parameter_shard.h"
 #include "transport/fabric.h"
 
@@ -16,6 +17,11 @@
 //   push     request: the version of each block that the gradient was computed from, then the gradients
 //   fetch    request: the version of each block that the client has
 //   values   reply to both: the version of each block, then the values of those that are newer than what the client has
+// Of sparse batches a push and a fetch may be of runs of floats only; places are counted over all floats of the server,
+// block after block. Runs ascend, and each is inside one block. With all of them the body is no longer than without:
+//   push     versions as above, runs, then their gradients; elsewhere the gradient is 0
+//   fetch    versions as above, runs; the reply has the values of these runs, however old, each block's of one version
+// The others:
 //   report   request: what the client cannot go on with, in words; mostly nothing
 // The rest are orders of the client that leads:
 //   set      request: versions that nobody reads, then values
@@ -75,7 +81,11 @@ struct RequestHead {
   UnitReport done = {};            ///< push and report: of a unit before
   std::uint64_t offset = 0;
   std::uint64_t total = 0;
+  static constexpr std::uint64_t kWhole = ~std::uint64_t{0};
+  std::uint64_t runs = kWhole;  ///< push and fetch: of so many runs; or of all that the server owns
   std::uint64_t body_bytes = 0;
+
+  bool in_runs() const { return runs != kWhole; }
 };
 
 struct ReplyHead {
@@ -98,7 +108,8 @@ struct ReplyHead {
   std::uint64_t body_bytes = 0;
 };
 
-static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead>);
+static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead> &&
+              std::is_trivially_copyable_v<FloatRun>);
 
 /// Bytes of the words in a report.
 constexpr std::size_t kMostWords = 1024;
