@@ -51,8 +51,9 @@ class ServerClient {
 
   /// Finds which runs a batch touches. Borrows `table` and what this client borrows.
   TouchedRuns touched_runs(const ParameterTable& table) const { return {table, map_, blocks_of_servers_}; }
-  /// As add(), of a gradient over the flat space that is 0 but where a batch touches; there it may hold anything. Takes
-  /// time for what is touched. Not for a push that add() has begun, nor the other way round.
+  /// As add(), of a gradient over the flat space of which only what a batch touches is meant; the rest may hold
+  /// anything and counts as 0. Takes time for what is touched. Not for a push that add() has begun, nor the other way
+  /// round.
   void add_touched(const TouchedRuns& touched, std::span<const float> gradient, float factor = 1);
 
   struct Unit {

@@ -17,16 +17,17 @@
 //   push     request: the version of each block that the gradient was computed from, then the gradients
 //   fetch    request: the version of each block that the client has
 //   values   reply to both: the version of each block, then the values of those that are newer than what the client has
-// Of sparse batches a push and a fetch may be of runs of floats only; places are counted over all floats of the server,
-// block after block. Runs ascend, and each is inside one block. With all of them the body is no longer than without:
-//   push     versions as above, runs, then their gradients; elsewhere the gradient is 0
-//   fetch    versions as above, runs; the reply has the values of these runs, however old, each block's of one version
-// The others:
 //   report   request: what the client cannot go on with, in words; mostly nothing
 // The rest are orders of the client that leads:
 //   set      request: versions that nobody reads, then values
 //   save     reply: a piece of the server's state
 //   restore  request: a piece of it
+// A push and a fetch may be of runs of floats only, for sparse batches; places are counted over all floats of the
+// server, block after block. Runs ascend, and each is inside one block. The body is then no longer than that of a whole
+// push:
+//   push     request: versions as above, runs, then their gradients; elsewhere the gradient is 0
+//   fetch    request: versions as above, runs
+//   values   reply to a fetch: the version of each block, then the values of the runs, newer or not
 // Both ends run the same program on the same kind of machine (the handshake sees to it), so numbers travel as they are.
 
 namespace distbelief {
