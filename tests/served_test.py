@@ -5,6 +5,7 @@ served_test.py PROGRAM    the distbelief executable
 
 import json
 import os
+import random
 import signal
 import struct
 import sys
@@ -335,6 +336,95 @@ class Resumption(ServedTest):
             self.train(*self.small(name), *choices, "--init", self.path("first") + "/model.safetensors", "--epochs", "1",
                        "--transport", "socket")
         self.assertEqual(self.model("served"), self.model("alone"))
+
+
+class Sparse(ServedTest):
+    """Samples that name few of many features: pushes and fetches are of the rows that a batch touches."""
+
+    FEATURES, SAMPLES = 20000, 900
+
+    def libsvm(self):
+        """A file whose classes follow from the first of a sample's features; common ones are in every batch."""
+        path = self.path("data.libsvm")
+        if not os.path.exists(path):
+            draw = random.Random(5)
+            with open(path, "w") as file:
+                for _ in range(self.SAMPLES):
+                    kind = draw.randrange(2)
+                    names = {kind + 1, *(int(self.FEATURES ** draw.random()) for _ in range(12)), self.FEATURES}
+                    file.write(f"{2 * kind - 1} " + " ".join(f"{name}:{draw.random():.3f}" for name in sorted(names)) + "\n")
+        return path
+
+    def sparse(self, name, *more, model="logistic", lr=0.1):
+        return ["--model", model, "--data", self.libsvm(), "--batch", "10", "--lr", str(lr), "--out", self.path(name),
+                "--log-every", "1", *more]
+
+    def test_one_worker_gives_the_model_of_one_process_bit_for_bit(self):
+        recipes = {"sgd": ["--schedule", "cosine"], "adagrad": ["--optimizer", "adagrad"],
+                   "momentum": ["--momentum", "0.9", "--weight-decay", "0.001"]}
+        for model in ("logistic", "factorization"):
+            for recipe, words in recipes.items():
+                alone = f"{model}-{recipe}-alone"
+                self.train(*self.sparse(alone, *words, "--epochs", "2", "--threads", "1", model=model, lr=0.05))
+                for servers in ("3", "0"):
+                    with self.subTest(model=model, recipe=recipe, servers=servers):
+                        name = f"{model}-{recipe}-{servers}"
+                        self.train(*self.sparse(name, *words, "--epochs", "2", "--algorithm", "async", "--workers", "1",
+                                                "--servers", servers, "--transport", "threads", model=model, lr=0.05))
+                        self.assertEqual(self.model(name), self.model(alone))
+                        self.assertEqual(self.summary(name)["threads"], 1)
+
+    def test_each_algorithm_trains_and_every_sample_is_applied_once(self):
+        for transport in TRANSPORTS:
+            for algorithm, choices in ALGORITHMS.items():
+                with self.subTest(transport=transport, algorithm=algorithm):
+                    name = f"{algorithm}-{transport}"
+                    self.train(*self.sparse(name), *choices, "--workers", "3", "--servers", "2", "--epochs", "3",
+                               "--transport", transport)
+                    summary = self.summary(name)
+                    self.assertEqual(summary["status"], "finished")
+                    self.assertLess(summary["train_loss"], 0.6)  # of classes alone: 0.69
+                    self.expect_every_sample_once(name, 3 * self.SAMPLES)
+
+    def test_whole_gradients_of_several_threads_train_too(self):
+        self.train(*self.sparse("threads"), *ALGORITHMS["async"], "--threads", "2", "--workers", "2", "--servers", "2",
+                   "--epochs", "2", "--transport", "threads")
+        self.expect_every_sample_once("threads", 2 * self.SAMPLES)
+
+    def test_a_killed_worker_stops_nobody_and_its_samples_are_trained_by_others(self):
+        for transport in SURVIVABLE:
+            for algorithm, choices in ALGORITHMS.items():
+                with self.subTest(transport=transport, algorithm=algorithm):
+                    name = f"{algorithm}-{transport}"
+                    output = self.train(*self.sparse(name), *choices, "--workers", "3", "--servers", "2", "--epochs", "4",
+                                        "--transport", transport, "--chaos", "kill worker 1 at step 17")
+                    self.assertIn("lost: worker 1 (pid ", output)
+                    self.assertEqual(self.summary(name)["status"], "finished")
+                    self.expect_every_sample_once(name, 4 * self.SAMPLES)
+
+    def test_a_run_that_stopped_goes_on_to_the_same_bits(self):
+        recipe = ["--optimizer", "adagrad", "--algorithm", "async", "--workers", "1", "--servers", "2",
+                  "--transport", "socket"]
+        self.train(*self.sparse("whole", *recipe), "--epochs", "4")
+        self.train(*self.sparse("part", *recipe), "--epochs", "2")
+        self.train("--resume", self.path("part"), "--epochs", "4")
+        self.assertEqual(self.model("part"), self.model("whole"))
+        self.expect_every_sample_once("part", 4 * self.SAMPLES)
+
+    def test_a_frozen_parameter_comes_from_the_initial_model(self):
+        self.train(*self.sparse("first", model="factorization"), "--epochs", "1")
+        for name, choices in {"alone": ["--algorithm", "local", "--threads", "1"],
+                              "served": [*ALGORITHMS["async"], "--workers", "1", "--servers", "2"]}.items():
+            self.train(*self.sparse(name, model="factorization"), *choices, "--init",
+                       self.path("first") + "/model.safetensors", "--freeze", "*weight", "--epochs", "1", "--transport",
+                       "socket")
+        self.assertEqual(self.model("served"), self.model("alone"))
+
+    def test_a_loss_that_is_not_finite_ends_the_job_and_is_named(self):
+        output = self.train(*self.sparse("diverged", model="factorization", lr=1e30), *ALGORITHMS["async"], "--workers", "2",
+                            "--servers", "2", "--epochs", "50", "--transport", "socket", code=3)
+        self.assertRegex(output, "training diverged: the loss is -?(nan|inf) at step .* first seen in ")
+        self.assertEqual(self.summary("diverged")["status"], "diverged")
 
 
 class BadInput(ServedTest):

@@ -19,7 +19,6 @@ namespace {
 // next to nothing: 0.4 % of a step of the mlp, where looking at the gradient before the update costs 2 %.
 constexpr std::int64_t kChunk = 1024;
 constexpr std::int64_t kChunksAtOnce = 16;  // less is not worth waking a thread
-constexpr int kMaxSlots = 8;
 
 DISTBELIEF_MULTIVERSION
 void scale_loop(float* __restrict out, const float* __restrict in, std::size_t count, float scale) {
@@ -85,7 +84,7 @@ ParameterShard::ParameterShard(const ParameterTable& table, Range range, const U
     : range_(range), rule_(rule), values_(values) {
   check(range.begin >= 0 && range.begin <= range.end && range.end <= table.size(), "a shard's range is of the table");
   check(std::ssize(values) == range.size(), "a shard's values are as many as its range");
-  check(rule.slots() <= kMaxSlots, "a rule has at most kMaxSlots slots");
+  check(rule.slots() <= static_cast<int>(kMaxSlots), "a rule has at most kMaxSlots slots");
   cut(table);
   for (int slot = 0; slot < rule.slots(); ++slot) {
     slots_.push_back(float_buffer(range.size()));
@@ -113,6 +112,7 @@ void ParameterShard::cut(const ParameterTable& table) {
         open_chunk = chunk;
         chunks_.push_back({pieces_.size(), pieces_.size()});
       }
+      has_averaged_ = has_averaged_ || entry->spec.kind == ParameterKind::averaged;
       pieces_.push_back({{begin, piece_end},
                          entry->spec.kind == ParameterKind::averaged,
                          entry->spec.decays,
@@ -130,22 +130,36 @@ UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const 
   }
   const std::scoped_lock lock(mutex_);
   UpdateReport report;
+  if (enter(push, seen, report)) {
+    take(report, parts, scale, options);
+  }
+  return report;
+}
+
+bool ParameterShard::enter(PushId push, Version seen, UpdateReport& report) {
   report.version = version_;
   report.staleness = version_ > seen ? version_.value - seen.value : 0;
   const auto lease = next_seq_.find(push.lease);
   const std::uint64_t expected = lease == next_seq_.end() ? 0 : lease->second;
   if (push.lease < low_water_ || push.end() <= expected) {
     report.result = ApplyResult::duplicate;
-    return report;
+    return false;
   }
   if (push.seq != expected) {
     report.result = ApplyResult::stale;
-    return report;
+    return false;
   }
-
   next_seq_[push.lease] = push.end();
   pushes_ += push.count;
-  const double weight = options.staleness_rate ? 1 / std::max(1.0, static_cast<double>(report.staleness)) : 1;
+  return true;
+}
+
+double ParameterShard::weight_of(const UpdateReport& report, const UpdateOptions& options) {
+  return options.staleness_rate ? 1 / std::max(1.0, static_cast<double>(report.staleness)) : 1;
+}
+
+void ParameterShard::take(UpdateReport& report, Parts parts, float scale, const UpdateOptions& options) {
+  const double weight = weight_of(report, options);
   bool taken = true;
   if (options.gather > 1 || gathered_.count > 0) {
     gather(parts, scale, weight);
@@ -156,7 +170,6 @@ UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const 
     taken = update(report, parts, {.gradient = scale, .observed = 1.0F / static_cast<float>(parts.size())}, own);
   }
   report.result = taken ? ApplyResult::applied : ApplyResult::dropped;
-  return report;
 }
 
 bool ParameterShard::flush(const UpdateOptions& options) {

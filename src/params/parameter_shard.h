@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "params/float_run.h"
 #include "params/parameter_table.h"
 #include "params/state_visitor.h"
 #include "params/update_rule.h"
@@ -73,10 +74,17 @@ class ParameterShard {
   /// the number of threads.
   [[nodiscard]] UpdateReport apply(PushId push, std::span<const std::span<const float>> parts, float scale,
                                    const UpdateOptions& options, Version seen);
+  /// The same with a gradient that is 0 outside of some runs: it leaves the bits that zeros there would, unless there
+  /// are values that are not finite already. Takes time in proportion to the runs where the rule rests at 0 and nothing
+  /// else asks for all of the gradient: no decay, no gathering, no length to measure, nothing averaged in the range.
+  [[nodiscard]] UpdateReport apply(PushId push, const GradientRuns& gradient, float scale, const UpdateOptions& options,
+                                   Version seen);
   /// Makes an update of what is gathered, if that are options.gather pushes or more. Whether the values are finite.
   [[nodiscard]] bool flush(const UpdateOptions& options);
   /// Copies the values of one version, never a mix of two.
   Version read(std::span<float> out) const;
+  /// The same for some places, one after the other.
+  Version read(const FloatRuns& places, std::span<float> out) const;
 
   Version version() const;
   /// How many units have entered, in updates or gathered for the next one.
@@ -96,6 +104,7 @@ class ParameterShard {
   void visit_values_and_state(StateVisitor& visitor);
 
  private:
+  static constexpr std::size_t kMaxSlots = 8;
   /// Places relative to range_.begin that are treated alike; lies within one chunk.
   struct Piece {
     Range range;
@@ -126,6 +135,15 @@ class ParameterShard {
   };
 
   void visit_state_locked(StateVisitor& visitor);
+  /// Whether the push is the next of its lease; then it counts as taken. Otherwise the report says what it is.
+  bool enter(PushId push, Version seen, UpdateReport& report);
+  /// What the staleness of a push leaves of its rate.
+  static double weight_of(const UpdateReport& report, const UpdateOptions& options);
+  void take(UpdateReport& report, Parts parts, float scale, const UpdateOptions& options);
+  /// Whether elements whose gradient is 0 stay as they are, so that an update need not look at them.
+  bool rests_at_zero(const UpdateOptions& options) const;
+  /// Whether all that it wrote is finite.
+  bool apply_runs(const GradientRuns& gradient, float scale, float rate, float clip);
   std::vector<double> square_sums(Parts parts) const;
   void gather(Parts parts, float scale, double weight);
   bool update_of_gathered(UpdateReport& report, UpdateOptions options);
@@ -138,6 +156,7 @@ class ParameterShard {
   const UpdateRule& rule_;
   std::vector<Piece> pieces_;
   std::vector<Chunk> chunks_;
+  bool has_averaged_ = false;  ///< some pieces are
 
   mutable std::mutex mutex_;  // guards all below and the memory they point to
   std::span<float> values_;

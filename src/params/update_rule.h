@@ -28,6 +28,8 @@ class UpdateRule {
   /// As checkpoints call it: "momentum", "adam.m".
   virtual std::string_view slot_name(int slot) const = 0;
   virtual float initial_slot_value(int /*slot*/) const { return 0; }
+  /// Whether a gradient of 0, without weight decay, leaves a finite value and its slots as they are, to the bit.
+  virtual bool rests_at_zero() const { return false; }
   /// `gradient` and each of `slots` are as long as `values`; none overlap.
   virtual void apply(const UpdateStep& step, std::span<float> values, std::span<const float> gradient,
                      std::span<float* const> slots) const = 0;

@@ -13,6 +13,7 @@ ParameterServer::ParameterServer(const ParameterTable& table, const BlockMap& ma
   for (const int number : owned) {
     Block& block = blocks_.emplace_back();
     block.range = map.blocks()[static_cast<std::size_t>(number)].range;
+    block.place = floats_;
     block.values = float_buffer(block.range.size());
     const auto from =
         values.subspan(static_cast<std::size_t>(block.range.begin), static_cast<std::size_t>(block.range.size()));
@@ -24,7 +25,57 @@ ParameterServer::ParameterServer(const ParameterTable& table, const BlockMap& ma
 
 ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::uint64_t> seen,
                                 std::span<const float> gradient) {
-  check(seen.size() == blocks_.size() && gradient.size() == floats_, "a push has a part for every block");
+  check(gradient.size() == floats_, "a push has a part for every block");
+  return push(head, seen, [&](const Block& block, const UpdateOptions& options, Version block_seen) {
+    const std::span<const float> part = gradient.subspan(block.place, block.size());
+    return block.shard->apply(head.push, std::span(&part, 1), head.scale, options, block_seen);
+  });
+}
+
+ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::uint64_t> seen,
+                                std::span<const FloatRun> runs, std::span<const float> gradient) {
+  return push(head, seen, [&](const Block& block, const UpdateOptions& options, Version block_seen) {
+    const FloatRuns own = take_runs_of(block, runs);
+    std::size_t floats = 0;
+    for (const FloatRun& run : own.runs) {
+      floats += run.count;
+    }
+    const GradientRuns part = {.places = own, .floats = gradient.first(floats)};
+    gradient = gradient.subspan(floats);
+    return block.shard->apply(head.push, part, head.scale, options, block_seen);
+  });
+}
+
+FloatRuns ParameterServer::take_runs_of(const Block& block, std::span<const FloatRun>& runs) {
+  std::size_t count = 0;
+  while (count < runs.size() && runs[count].begin < block.end_place()) {
+    ++count;
+  }
+  const FloatRuns own = {.runs = runs.first(count), .origin = static_cast<std::uint32_t>(block.place)};
+  runs = runs.subspan(count);
+  return own;
+}
+
+std::optional<std::size_t> ParameterServer::floats_of(std::span<const FloatRun> runs) const {
+  std::size_t floats = 0;
+  std::uint64_t end = 0;
+  std::size_t block = 0;
+  for (const FloatRun& run : runs) {
+    while (block < blocks_.size() && blocks_[block].end_place() <= run.begin) {
+      ++block;
+    }
+    if (run.count == 0 || run.begin < end || block == blocks_.size() || run.end() > blocks_[block].end_place()) {
+      return {};
+    }
+    end = run.end();
+    floats += run.count;
+  }
+  return floats;
+}
+
+ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::uint64_t> seen,
+                                const ApplyToBlock& apply_to_block) {
+  check(seen.size() == blocks_.size(), "a push names a version of every block");
   {
     const std::scoped_lock lock(pushes_mutex_);
     if (over_ || fenced_.contains(head.incarnation)) {
@@ -35,7 +86,7 @@ ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::ui
   }
   ReplyHead reply = {.status = ReplyHead::Status::late};
   if (const auto entered = enter(); !options_.max_staleness || !is_late(head, seen)) {
-    reply = apply(head, seen, gradient);
+    reply = apply(head, seen, apply_to_block);
   }
   const std::scoped_lock lock(pushes_mutex_);
   pushing_.erase(pushing_.find(head.incarnation));
@@ -55,7 +106,7 @@ bool ParameterServer::is_late(const RequestHead& head, std::span<const std::uint
 }
 
 ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::uint64_t> seen,
-                                 std::span<const float> gradient) {
+                                 const ApplyToBlock& apply_to_block) {
   {
     const std::scoped_lock lock(leases_mutex_);
     leases_.emplace(head.push.lease, head.lease);
@@ -76,11 +127,7 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
   bool early = false;
   const int absent = this->absent();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    ParameterShard& shard = *blocks_[i].shard;
-    const std::span<const float> part = gradient.first(static_cast<std::size_t>(blocks_[i].range.size()));
-    gradient = gradient.subspan(part.size());
-    const UpdateReport report =
-        shard.apply(head.push, std::span(&part, 1), head.scale, options_of(shard, absent), Version{seen[i]});
+    const UpdateReport report = apply_to_block(blocks_[i], options_of(*blocks_[i].shard, absent), Version{seen[i]});
     early = early || report.result == ApplyResult::stale;
     if (report.result == ApplyResult::applied) {
       reply.blocks += 1;
@@ -178,6 +225,23 @@ std::size_t ParameterServer::read(std::span<const std::uint64_t> have, std::span
       versions[i] = shard.read(values.subspan(written, size)).value;
       written += size;
     }
+  }
+  return written;
+}
+
+std::size_t ParameterServer::read(std::span<const FloatRun> runs, std::span<std::uint64_t> versions,
+                                  std::span<float> values) const {
+  check(versions.size() == blocks_.size(), "a fetch has room for every block");
+  const auto entered = enter();
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const FloatRuns own = take_runs_of(blocks_[i], runs);
+    std::size_t floats = 0;
+    for (const FloatRun& run : own.runs) {
+      floats += run.count;
+    }
+    versions[i] = blocks_[i].shard->read(own, values.subspan(written, floats)).value;
+    written += floats;
   }
   return written;
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "params/float_run.h"
 #include "params/parameter_shard.h"
 #include "server/block_map.h"
 #include "server/wire.h"
@@ -58,6 +59,12 @@ class ParameterServer {
   /// Applies one push to every block, once however often it comes. `seen` has a version for each block, `gradient` the
   /// sums for all of them, one after the other.
   ReplyHead push(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
+  /// The same with a gradient that is 0 outside of runs, whose sums are given one after the other. It enters every
+  /// block, also those that have no run.
+  ReplyHead push(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const FloatRun> runs,
+                 std::span<const float> gradient);
+  /// How many floats these runs are; nothing, unless they ascend and each is inside one owned block.
+  std::optional<std::size_t> floats_of(std::span<const FloatRun> runs) const;
 
   /// Writes the version of each block into `versions`, and the values of those that are newer than `have` one after the
   /// other into `values`, which has room for all. Returns how many floats that are. Each block's values are of one
@@ -65,6 +72,8 @@ class ParameterServer {
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   std::size_t read(std::span<const std::uint64_t> have, std::span<std::uint64_t> versions,
                    std::span<float> values) const;
+  /// The same for all values of these runs, whatever the versions.
+  std::size_t read(std::span<const FloatRun> runs, std::span<std::uint64_t> versions, std::span<float> values) const;
 
   /// Whether every block is newer than what the client has; at the end of training it is.
   bool newer_than(std::span<const std::uint64_t> have);
@@ -107,12 +116,21 @@ class ParameterServer {
  private:
   struct Block {
     Range range;
+    std::size_t place = 0;  ///< of its first float among those of all owned blocks
     Buffer values;
     std::unique_ptr<ParameterShard> shard;
+
+    std::size_t size() const { return static_cast<std::size_t>(range.size()); }
+    std::size_t end_place() const { return place + size(); }
   };
+  /// Gives a block its part of a push.
+  using ApplyToBlock = std::function<UpdateReport(const Block&, const UpdateOptions&, Version seen)>;
+  /// Takes from `runs` those that are in the block, which are the first.
+  static FloatRuns take_runs_of(const Block& block, std::span<const FloatRun>& runs);
 
   bool is_late(const RequestHead& head, std::span<const std::uint64_t> seen) const;
-  ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, std::span<const float> gradient);
+  ReplyHead push(const RequestHead& head, std::span<const std::uint64_t> seen, const ApplyToBlock& apply_to_block);
+  ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, const ApplyToBlock& apply_to_block);
   UpdateOptions options_of(const ParameterShard& shard, int absent) const;
   int absent();
   std::unique_lock<std::mutex> enter() const;

@@ -1,6 +1,7 @@
 #include "server/request.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -45,16 +46,57 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
   return 0;
 }
 
+std::size_t runs_request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_t runs, std::size_t floats) {
+  return blocks * sizeof(std::uint64_t) + runs * sizeof(FloatRun) +
+         (kind == RequestHead::Kind::push ? floats * sizeof(float) : 0);
+}
+
 bool is_request(const RequestHead& head, std::size_t blocks, std::size_t floats) {
   if (head.kind > RequestHead::Kind::restore) {
     return false;
   }
   const std::size_t bytes = request_bytes(head.kind, blocks, floats);
+  if (head.in_runs()) {
+    const std::size_t most = most_body_bytes(blocks, floats);
+    if ((head.kind != RequestHead::Kind::push && head.kind != RequestHead::Kind::fetch) || head.body_bytes > most ||
+        head.runs > most / sizeof(FloatRun)) {
+      return false;
+    }
+    const std::size_t named = runs_request_bytes(RequestHead::Kind::fetch, blocks, head.runs, 0);
+    return head.kind == RequestHead::Kind::fetch
+               ? head.body_bytes == named
+               : head.body_bytes >= named && (head.body_bytes - named) % sizeof(float) == 0;
+  }
   return head.kind == RequestHead::Kind::restore ? head.body_bytes <= bytes : head.body_bytes == bytes;
 }
 
 std::size_t most_body_bytes(std::size_t blocks, std::size_t floats) {
   return std::max(blocks * sizeof(std::uint64_t) + floats * sizeof(float), kMostWords);
+}
+
+namespace {
+
+std::span<const FloatRun> runs_in(const ParameterServer& server, const RequestHead& head,
+                                  std::span<const std::byte> in) {
+  return numbers<FloatRun>(in.subspan(server.blocks() * sizeof(std::uint64_t)), head.runs);
+}
+
+/// Of a push.
+std::span<const float> floats_in(const ParameterServer& server, const RequestHead& head,
+                                 std::span<const std::byte> in) {
+  const std::size_t before =
+      runs_request_bytes(RequestHead::Kind::fetch, server.blocks(), head.in_runs() ? head.runs : 0, 0);
+  return numbers<float>(in.subspan(before), (in.size() - before) / sizeof(float));
+}
+
+}  // namespace
+
+bool is_body(const ParameterServer& server, const RequestHead& head, std::span<const std::byte> in) {
+  if (!head.in_runs()) {
+    return true;
+  }
+  const std::optional<std::size_t> floats = server.floats_of(runs_in(server, head, in));
+  return floats && (head.kind == RequestHead::Kind::fetch || *floats == floats_in(server, head, in).size());
 }
 
 bool must_wait(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in) {
@@ -106,15 +148,20 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
   const std::span<const std::uint64_t> versions = numbers<std::uint64_t>(in, blocks);
   ReplyHead reply;
   if (head.kind == RequestHead::Kind::push) {
-    reply = server.push(head, versions, numbers<float>(in.subspan(versions_bytes), server.floats()));
+    const std::span<const float> gradient = floats_in(server, head, in);
+    reply = head.in_runs() ? server.push(head, versions, runs_in(server, head, in), gradient)
+                           : server.push(head, versions, gradient);
     const bool refused = reply.status == ReplyHead::Status::late || reply.status >= ReplyHead::Status::fenced;
     if (head.wants_values == 0 || refused) {
       return reply;
     }
   }
+  const std::span<std::uint64_t> out_versions = numbers<std::uint64_t>(out, blocks);
+  const std::span<float> out_values = numbers<float>(out.subspan(versions_bytes), server.floats());
   // A gradient was computed from what the client has.
-  const std::size_t floats = server.read(versions, numbers<std::uint64_t>(out, blocks),
-                                         numbers<float>(out.subspan(versions_bytes), server.floats()));
+  const std::size_t floats = head.kind == RequestHead::Kind::fetch && head.in_runs()
+                                 ? server.read(runs_in(server, head, in), out_versions, out_values)
+                                 : server.read(versions, out_versions, out_values);
   reply.body_bytes = versions_bytes + floats * sizeof(float);
   return reply;
 }

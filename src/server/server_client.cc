@@ -1,136 +1,17 @@
 #include "server/server_client.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "base/check.h"
-#include "server/pending_transfer.h"
 #include "server/request.h"
+#include "server/server_client_place.h"
 #include "tensor/vector_ops.h"
 
 namespace distbelief {
 
-/// One channel to one server. While it is idle or answered it belongs to the worker's thread, otherwise to the
-/// fabric's.
-class ServerClient::Asked {
- public:
-  enum class State : std::uint8_t { idle, submitted, head, body, answered };
-
-  Asked(Rank server, ClientRole role, Channel channel, std::size_t request_most, std::size_t reply_most)
-      : server_(server),
-        role_(role),
-        channel_(channel),
-        body_(std::max(request_most, kMostWords)),
-        reply_body_(std::max(reply_most, kMostWords)) {}
-
-  RequestHead request;
-  std::vector<std::uint64_t> versions;  ///< that the request named
-  ReplyHead reply;
-  Outcome outcome;
-
-  Buffer& body() { return body_; }
-  const Buffer& reply_body() const { return reply_body_; }
-  bool answered() const { return state_.load(std::memory_order_acquire) == State::answered; }
-  bool open() const { return state_.load(std::memory_order_relaxed) != State::idle; }
-  void end() { state_.store(State::idle, std::memory_order_relaxed); }
-
-  void submit() {
-    outcome = {};
-    reply = {};
-    state_.store(State::submitted, std::memory_order_release);
-  }
-  template <typename Here>
-  void ask(const Here& here) {
-    outcome = {};
-    reply = here(request, body_bytes(), {reply_body_.data(), reply_body_.bytes()});
-    state_.store(State::answered, std::memory_order_relaxed);
-  }
-
-  /// True when something moved.
-  bool advance(Fabric& fabric, std::uint32_t view) {
-    switch (state_.load(std::memory_order_acquire)) {
-      case State::submitted:
-        head_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_head),
-                         std::as_writable_bytes(std::span(&reply, 1)));
-        head_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_head),
-                       std::as_bytes(std::span(&request, 1)));
-        if (request.body_bytes > 0) {
-          body_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_body), body_bytes());
-        }
-        state_.store(State::head, std::memory_order_relaxed);
-        return true;
-      case State::head:
-        if (!head_out_.ended(fabric, outcome) || !body_out_.ended(fabric, outcome) ||
-            !head_in_.ended(fabric, outcome)) {
-          return false;
-        }
-        if (outcome.ok() && reply.body_bytes > reply_body_.bytes()) {
-          outcome = {Outcome::Kind::mismatch, server_, "a server sent more than it owns"};
-        }
-        if (!outcome.ok() || reply.body_bytes == 0) {
-          finish();
-          return true;
-        }
-        body_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_body),
-                         {reply_body_.data(), static_cast<std::size_t>(reply.body_bytes)});
-        state_.store(State::body, std::memory_order_relaxed);
-        return true;
-      case State::body:
-        if (!body_in_.ended(fabric, outcome)) {
-          return false;
-        }
-        finish();
-        return true;
-      case State::idle:
-      case State::answered:
-        return false;
-    }
-    return false;
-  }
-
-  void give_up(Fabric& fabric) {
-    for (PendingTransfer* transfer : {&head_out_, &body_out_, &head_in_, &body_in_}) {
-      transfer->give_up(fabric);
-    }
-  }
-
- private:
-  std::span<std::byte> body_bytes() const { return {body_.data(), static_cast<std::size_t>(request.body_bytes)}; }
-
-  void finish() {
-    ++turn_;
-    state_.store(State::answered, std::memory_order_release);
-  }
-
-  const Rank server_;
-  const ClientRole role_;
-  const Channel channel_;
-  std::atomic<State> state_ = State::idle;
-  std::uint32_t turn_ = 0;
-  Buffer body_, reply_body_;
-  PendingTransfer head_out_, body_out_, head_in_, body_in_;
-};
-
-struct ServerClient::Place {
-  struct Part {
-    Range range;
-    bool averaged;
-  };
-  std::vector<Part> parts;  ///< the server's blocks
-  std::size_t floats = 0;
-  decltype(Server::here) here;
-  std::vector<std::uint64_t> have;  ///< the version of each block that the worker has
-  Buffer gathered;                  ///< as the body of a push
-  std::unique_ptr<Asked> change, read;
-
-  std::size_t versions_bytes() const { return parts.size() * sizeof(std::uint64_t); }
-  std::span<std::uint64_t> versions(const Buffer& body) const { return body.as<std::uint64_t>().first(parts.size()); }
-  float* numbers(const Buffer& body) const { return reinterpret_cast<float*>(body.data() + versions_bytes()); }
-};
-
 ServerClient::ServerClient(Fabric& fabric, const BlockMap& map, const std::vector<Server>& servers, Options options)
-    : fabric_(fabric), options_(std::move(options)) {
+    : fabric_(fabric), map_(map), options_(std::move(options)) {
   for (const Server& server : servers) {
     auto place = std::make_unique<Place>();
     for (const int number : server.blocks) {
@@ -140,6 +21,8 @@ ServerClient::ServerClient(Fabric& fabric, const BlockMap& map, const std::vecto
     }
     place->here = server.here;
     place->have.assign(place->parts.size(), ParameterServer::kNothing);
+    place->seen = place->have;
+    blocks_of_servers_.push_back(server.blocks);
     const std::size_t blocks = place->parts.size();
     const std::size_t push = request_bytes(RequestHead::Kind::push, blocks, place->floats);
     const std::size_t fetch = request_bytes(RequestHead::Kind::fetch, blocks, place->floats);
@@ -177,10 +60,11 @@ bool ServerClient::advance() {
 }
 
 void ServerClient::add(std::span<const std::span<const float>> parts, float factor) {
-  check(!parts.empty(), "a gradient has parts");
+  check(!parts.empty() && (added_ == 0 || !added_is_runs_), "a gradient has parts, and what is pushed is of one kind");
+  added_is_runs_ = false;
   for (const std::unique_ptr<Place>& place : places_) {
     if (added_ == 0) {
-      std::ranges::copy(place->have, place->versions(place->gathered).begin());
+      std::ranges::copy(place->seen, place->versions(place->gathered).begin());
     }
     float* out = place->numbers(place->gathered);
     for (const Place::Part& block : place->parts) {
@@ -225,19 +109,26 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
       numbers += block.range.size();
     }
     Asked& asked = *place->change;
-    std::swap(asked.body(), place->gathered);
+    const std::optional<RunsBody> runs = added_is_runs_ ? move_runs(*place) : std::nullopt;
+    if (!runs) {
+      std::swap(asked.body(), place->gathered);
+      place->gathered_is_clear = false;
+      place->added_runs.clear();
+    }
     const auto versions = place->versions(asked.body());
     asked.versions.assign(versions.begin(), versions.end());
-    asked.request = {.kind = RequestHead::Kind::push,
-                     .wants_values = unit.wants_values ? 1U : 0U,
-                     .incarnation = options_.incarnation,
-                     .push = unit.id,
-                     .samples = unit.samples,
-                     .scale = unit.scale,
-                     .low_water = unit.low_water,
-                     .lease = unit.lease,
-                     .done = unit.done,
-                     .body_bytes = request_bytes(RequestHead::Kind::push, place->parts.size(), place->floats)};
+    asked.request = {
+        .kind = RequestHead::Kind::push,
+        .wants_values = unit.wants_values ? 1U : 0U,
+        .incarnation = options_.incarnation,
+        .push = unit.id,
+        .samples = unit.samples,
+        .scale = unit.scale,
+        .low_water = unit.low_water,
+        .lease = unit.lease,
+        .done = unit.done,
+        .runs = runs ? runs->runs : RequestHead::kWhole,
+        .body_bytes = runs ? runs->bytes : request_bytes(RequestHead::Kind::push, place->parts.size(), place->floats)};
   }
   added_ = 0;
   pushing_ = true;
@@ -434,6 +325,9 @@ Outcome ServerClient::wait_fetched(Clock::time_point deadline) {
     if (Outcome outcome = wait(*place->read, deadline); !outcome.ok()) {
       return outcome;
     }
+    if (place->read->request.in_runs() && !brought_runs(*place)) {
+      return {Outcome::Kind::mismatch, {}, "a server sent other values than it was asked for"};
+    }
   }
   fetching_ = false;
   return {};
@@ -443,6 +337,10 @@ void ServerClient::take(std::span<float> values) {
   for (const std::unique_ptr<Place>& place : places_) {
     for (Asked* asked : {pushing_ ? nullptr : place->change.get(), fetching_ ? nullptr : place->read.get()}) {
       if (asked == nullptr || !asked->answered() || asked->reply.body_bytes == 0) {
+        continue;
+      }
+      if (asked->request.kind == RequestHead::Kind::fetch && asked->request.in_runs()) {
+        take_runs(*place, values);
         continue;
       }
       const auto versions = place->versions(asked->reply_body());
@@ -458,6 +356,11 @@ void ServerClient::take(std::span<float> values) {
           place->have[i] = versions[i];
         }
         numbers += range.size();
+      }
+      for (std::size_t i = 0; i < place->parts.size(); ++i) {
+        if (place->have[i] != ParameterServer::kNothing) {
+          place->seen[i] = place->have[i];
+        }
       }
       asked->end();
     }

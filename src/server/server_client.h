@@ -4,11 +4,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/block_map.h"
 #include "server/parameter_server.h"
+#include "server/touched_runs.h"
 #include "server/wire.h"
 #include "tensor/buffer.h"
 #include "transport/fabric.h"
@@ -47,6 +49,13 @@ class ServerClient {
   /// they were computed from. Gradients are multiplied with `factor`, statistics that are averaged are not.
   void add(std::span<const std::span<const float>> parts, float factor = 1);
 
+  /// Finds which runs a batch touches. Borrows `table` and what this client borrows.
+  TouchedRuns touched_runs(const ParameterTable& table) const { return {table, map_, blocks_of_servers_}; }
+  /// As add(), of a gradient over the flat space of which only what a batch touches is meant; the rest may hold
+  /// anything and counts as 0. Takes time for what is touched. Not for a push that add() has begun, nor the other way
+  /// round.
+  void add_touched(const TouchedRuns& touched, std::span<const float> gradient, float factor = 1);
+
   struct Unit {
     PushId id = {};
     SampleRun samples = {};
@@ -64,7 +73,7 @@ class ServerClient {
     bool whole = false;  ///< a push: every block took it, and none had it already
   };
   /// Forgets what was added.
-  void discard() { added_ = 0; }
+  void discard();
   /// Sends what was added, after the push before has been acknowledged; that one's report comes back.
   PushReport push(const Unit& unit, Clock::time_point deadline);
   /// Until every server has acknowledged the push that is on its way; nothing is: done.
@@ -95,8 +104,11 @@ class ServerClient {
     any,
     all_newer,  ///< what comes, comes when every block is newer than what was fetched last
   };
-  /// Asks for all blocks that are newer than what was fetched last.
+  /// Asks for all blocks that are newer than what was fetched last; after a fetch of runs for all blocks, and at once.
   void begin_fetch(Freshness freshness = Freshness::any);
+  /// Asks for what a batch touches, whether or not it is newer; take() then brings that, and the rest of the values is
+  /// no more of any version. Where a batch touches most of what a server has, all of it comes.
+  void begin_fetch_touched(const TouchedRuns& touched, Freshness freshness = Freshness::any);
   bool fetching() const { return fetching_; }
   Outcome wait_fetched(Clock::time_point deadline);
   /// Copies what came with the last fetch, or push that wanted values, that was waited for into the flat space; the
@@ -116,11 +128,23 @@ class ServerClient {
   /// Asks one server, on the channel for changes, and waits.
   PushReport ask(std::unique_ptr<Place>& place, Clock::time_point deadline);
 
+  struct RunsBody {
+    std::size_t runs;
+    std::size_t bytes;
+  };
+  /// Makes the body of a push of the runs that were added; nothing, and nothing done, if they are most of it.
+  static std::optional<RunsBody> move_runs(Place& place);
+  static bool brought_runs(const Place& place);
+  static void take_runs(Place& place, std::span<float> values);
+
   Fabric& fabric_;
+  const BlockMap& map_;
   const Options options_;
+  std::vector<std::vector<int>> blocks_of_servers_;
   std::vector<std::unique_ptr<Place>> places_;
-  int added_ = 0;         ///< batches that were added since the last push
-  bool pushing_ = false;  ///< a push is on its way
+  int added_ = 0;               ///< batches that were added since the last push
+  bool added_is_runs_ = false;  ///< by add_touched()
+  bool pushing_ = false;        ///< a push is on its way
   bool fetching_ = false;
   float rate_factor_ = 1;
 

@@ -35,7 +35,7 @@ class ServerPort::Served {
       case State::head:
         return arrived(port, head_in_) && take_head(port);
       case State::body:
-        return arrived(port, body_in_) && (port.hand_over(*this), true);
+        return arrived(port, body_in_) && take_body(port);
       case State::answered:
         reply(port);
         return true;
@@ -86,11 +86,8 @@ class ServerPort::Served {
     const bool here = (channel_ == Channel::read) == (request_.kind == RequestHead::Kind::fetch) &&
                       (request_.kind < RequestHead::Kind::flush || role_ == ClientRole::leader);
     if (!here || !is_request(request_, blocks, floats)) {
-      const std::string complaint = fmt::format("rank {} sent a request of kind {} with {} bytes, which is none",
-                                                client.value, static_cast<int>(request_.kind), request_.body_bytes);
-      give_up(port.fabric_);
-      port.fabric_.lose(client, complaint);  // so that neither waits for the other
-      return true;
+      return refuse(port, fmt::format("rank {} sent a request of kind {} with {} bytes, which is none", client.value,
+                                      static_cast<int>(request_.kind), request_.body_bytes));
     }
     if (out_.bytes() == 0) {
       in_ = Buffer(most_body_bytes(blocks, floats));
@@ -102,6 +99,21 @@ class ServerPort::Served {
     }
     state = State::body;
     body_in_.receive(port.fabric_, client, tag(port, Part::request_body), in_bytes());
+    return true;
+  }
+
+  bool take_body(ServerPort& port) {
+    if (!is_body(port.server_, request_, in_bytes())) {
+      return refuse(port, fmt::format("rank {} sent a request of {} runs that are not of this server's blocks",
+                                      client.value, request_.runs));
+    }
+    port.hand_over(*this);
+    return true;
+  }
+
+  bool refuse(ServerPort& port, const std::string& complaint) {
+    give_up(port.fabric_);
+    port.fabric_.lose(client, complaint);  // so that neither waits for the other
     return true;
   }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "params/float_run.h"
 #include "params/parameter_shard.h"
 #include "transport/fabric.h"
 
@@ -21,6 +22,12 @@
 //   set      request: versions that nobody reads, then values
 //   save     reply: a piece of the server's state
 //   restore  request: a piece of it
+// A push and a fetch may be of runs of floats only, for sparse batches; places are counted over all floats of the
+// server, block after block. Runs ascend, and each is inside one block. The body is then no longer than that of a whole
+// push:
+//   push     request: versions as above, runs, then their gradients; elsewhere the gradient is 0
+//   fetch    request: versions as above, runs
+//   values   reply to a fetch: the version of each block, then the values of the runs, newer or not
 // Both ends run the same program on the same kind of machine (the handshake sees to it), so numbers travel as they are.
 
 namespace distbelief {
@@ -76,7 +83,11 @@ struct RequestHead {
   UnitReport done = {};            ///< push and report: of a unit before
   std::uint64_t offset = 0;
   std::uint64_t total = 0;
+  static constexpr std::uint64_t kWhole = ~std::uint64_t{0};
+  std::uint64_t runs = kWhole;  ///< push and fetch: of so many runs; or of all that the server owns
   std::uint64_t body_bytes = 0;
+
+  bool in_runs() const { return runs != kWhole; }
 };
 
 struct ReplyHead {
@@ -99,7 +110,8 @@ struct ReplyHead {
   std::uint64_t body_bytes = 0;
 };
 
-static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead>);
+static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead> &&
+              std::is_trivially_copyable_v<FloatRun>);
 
 /// Bytes of the words in a report.
 constexpr std::size_t kMostWords = 1024;

@@ -14,6 +14,9 @@ namespace distbelief {
 Downpour::Downpour(Replica& replica, const UpdateRule& rule, ServerClient& client, const Options& options)
     : replica_(replica), rule_(rule), client_(client), options_(options), since_fetch_(options.fetch_every) {
   set_exchange(options.fetch_every, options.prefetch);
+  if (replica.options().gradient_rows == GradientRows::touched) {
+    touched_.emplace(client.touched_runs(replica.table()));
+  }
 }
 
 void Downpour::set_exchange(int fetch_every, bool prefetch) {
@@ -36,21 +39,24 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
     return report;
   }
   const PushUnit unit = batches.unit();
+  if (touched_) {
+    touched_->find(replica_.prepare(*batch, 0, batch->size()));
+  }
   if (Ending ending = refresh(batches)) {
     return *ending;
   }
   if (options_.prefetch && since_fetch_ + 1 >= options_.fetch_every && !client_.fetching()) {
     client_.begin_fetch();
   }
-  StepReport report = {.sums = replica_.compute_gradient(*batch), .stop = request.stop};
+  StepReport report = {.sums = compute(*batch), .stop = request.stop};
   ++since_fetch_;
   if (!std::isfinite(report.sums.loss)) {
     batches.dropped(batch->ids);
     report.outcome = StepReport::Outcome::diverged;
-    report.culprit = replica_.find_nonfinite(*batch);
+    report.culprit = touched_ ? replica_.find_nonfinite_prepared() : replica_.find_nonfinite(*batch);
     return report;
   }
-  client_.add(replica_.gradients(), clipping(report.sums, request.update.clip_norm));
+  add(clipping(report.sums, request.update.clip_norm));
   ++batches_;
   sums_ += report.sums;
   if (own_ && options_.fetch_every > 1) {
@@ -85,12 +91,38 @@ float Downpour::clipping(const LossSums& sums, float clip_norm) const {
   if (clip_norm <= 0) {
     return 1;
   }
-  const double norm = gradient_norm(replica_.table(), replica_.gradients()) / static_cast<double>(sums.rows);
+  const double length =
+      touched_ ? touched_->norm(replica_.gradients()[0]) : gradient_norm(replica_.table(), replica_.gradients());
+  const double norm = length / static_cast<double>(sums.rows);
   return norm > clip_norm ? static_cast<float>(clip_norm / norm) : 1.0F;
 }
 
+LossSums Downpour::compute(const Batch& batch) {
+  return touched_ ? replica_.compute_prepared() : replica_.compute_gradient(batch);
+}
+
+void Downpour::add(float factor) {
+  if (touched_) {
+    client_.add_touched(*touched_, replica_.gradients()[0], factor);
+  } else {
+    client_.add(replica_.gradients(), factor);
+  }
+}
+
+void Downpour::begin_fetch() {
+  const auto freshness =
+      std::exchange(whole_, false) ? ServerClient::Freshness::all_newer : ServerClient::Freshness::any;
+  if (fetches_touched()) {
+    client_.begin_fetch_touched(*touched_, freshness);
+    held_ = Held::some;
+  } else {
+    client_.begin_fetch(freshness);
+    held_ = Held::all;
+  }
+}
+
 Downpour::Ending Downpour::refresh(BatchStream& batches) {
-  if (since_fetch_ < options_.fetch_every) {
+  if (since_fetch_ < options_.fetch_every && held_ == Held::all) {
     return {};
   }
   Clock::time_point start = Clock::now();
@@ -101,8 +133,7 @@ Downpour::Ending Downpour::refresh(BatchStream& batches) {
     }
     start = Clock::now();
     if (!values_came_) {
-      client_.begin_fetch(std::exchange(whole_, false) ? ServerClient::Freshness::all_newer
-                                                       : ServerClient::Freshness::any);
+      begin_fetch();
     }
   }
   if (client_.fetching()) {
@@ -124,14 +155,14 @@ Downpour::Ending Downpour::push(BatchStream& batches, const PushUnit& unit) {
   if (Ending ending = wait_for_flight(batches)) {
     return ending;
   }
-  ServerClient::Unit pushed = {
-      .id = unit.id,
-      .samples = unit.samples,
-      .scale = static_cast<float>(batches_) / static_cast<float>(sums_.rows),
-      .low_water = unit.low_water,
-      .lease = unit.lease,
-      .wants_values = !options_.prefetch && !options_.whole_steps && since_fetch_ >= options_.fetch_every,
-      .done = {}};
+  ServerClient::Unit pushed = {.id = unit.id,
+                               .samples = unit.samples,
+                               .scale = static_cast<float>(batches_) / static_cast<float>(sums_.rows),
+                               .low_water = unit.low_water,
+                               .lease = unit.lease,
+                               .wants_values = !options_.prefetch && !options_.whole_steps && !fetches_touched() &&
+                                               since_fetch_ >= options_.fetch_every,
+                               .done = {}};
   flight_ = Flight{.unit = unit, .sums = sums_, .reports = {}};
   if (acknowledged_) {
     pushed.done = acknowledged_->report;
@@ -242,7 +273,18 @@ void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const Up
   }
   UpdateOptions own = update;
   own.rate *= client_.rate_factor();
-  (void)own_->apply({1, own_steps_++}, replica_.gradients(), 1.0F / static_cast<float>(sums.rows), own, {});
+  const PushId step = {1, own_steps_++};
+  const float scale = 1.0F / static_cast<float>(sums.rows);
+  if (touched_) {
+    own_floats_.clear();
+    for (const FloatRun& run : touched_->flat()) {
+      const float* from = replica_.gradients()[0].data() + run.begin;
+      own_floats_.insert(own_floats_.end(), from, from + run.count);
+    }
+    (void)own_->apply(step, {.places = {.runs = touched_->flat()}, .floats = own_floats_}, scale, own, {});
+  } else {
+    (void)own_->apply(step, replica_.gradients(), scale, own, {});
+  }
   if (keeps) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       unpushed_[i] += values[i] - before[i];

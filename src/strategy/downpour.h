@@ -7,6 +7,7 @@
 
 #include "params/parameter_shard.h"
 #include "server/server_client.h"
+#include "server/touched_runs.h"
 #include "strategy/strategy.h"
 
 namespace distbelief {
@@ -25,6 +26,10 @@ namespace distbelief {
 ///
 /// Servers may refuse a push because its gradient is of values that are too old by then. The step then computes
 /// nothing: what was computed is dropped, the samples go back, and values are fetched anew.
+///
+/// A replica of touched rows (GradientRows::touched) pushes only what its batches touch, and, with `fetch_every` 1 and
+/// no `prefetch`, fetches only what the next batch does. Its values are then right there alone. One worker is still
+/// plain SGD bit for bit, but for a gradient shortened by clip_norm, whose length is added up in another order.
 ///
 /// A step ends with end_of_epoch when there was no batch: all pushes are then acknowledged and reported.
 class Downpour : public Strategy {
@@ -70,11 +75,19 @@ class Downpour : public Strategy {
   /// Nothing when training goes on.
   using Ending = std::optional<StepReport>;
 
+  /// Whether nothing is fetched but what a batch touches. The first values are all that there are: frozen ones do not
+  /// come again.
+  bool fetches_touched() const {
+    return touched_ && options_.fetch_every == 1 && !options_.prefetch && held_ != Held::nothing;
+  }
+  void begin_fetch();
   /// Values for the next batch, if those that are here have served their time.
   Ending refresh(BatchStream& batches);
   Ending push(BatchStream& batches, const PushUnit& unit);
   /// What the gradient of a batch is multiplied with, so that it is not longer than allowed.
   float clipping(const LossSums& sums, float clip_norm) const;
+  LossSums compute(const Batch& batch);
+  void add(float factor);
   Ending wait_for_flight(BatchStream& batches);
   Ending give_back(BatchStream& batches, const PushUnit& unit);
   /// Also to the worker's own copy.
@@ -92,13 +105,16 @@ class Downpour : public Strategy {
   bool idle_ = false;         ///< servers know that there is nothing to push
   int batches_ = 0;           ///< these two: of the unit that is being added up
   LossSums sums_;
+  enum class Held : std::uint8_t { nothing, some, all } held_ = Held::nothing;  ///< of the values
+  std::optional<TouchedRuns> touched_;  ///< by the batch of this step, if the replica is one of touched rows
   std::optional<Flight> flight_;
   std::optional<Acknowledged> acknowledged_;
 
   double wait_seconds_ = 0;
-  std::optional<ParameterShard> own_;  ///< these three: for own steps between fetches
+  std::optional<ParameterShard> own_;  ///< these four: for own steps between fetches
   std::uint64_t own_steps_ = 0;
-  std::vector<float> unpushed_;  ///< what the own steps have changed of batches that are in no push yet; or empty
+  std::vector<float> own_floats_;  ///< of a gradient of touched runs
+  std::vector<float> unpushed_;    ///< what the own steps have changed of batches that are in no push yet; or empty
 };
 
 }  // namespace distbelief

@@ -1,7 +1,9 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -68,6 +70,12 @@ ModelCard describe_model(const RunConfig& config, const RunData& data) {
   return card;
 }
 
+/// Whether samples are sparse, and parameters have rows that they name; and few enough for places of 32 bits.
+bool touches_few_rows(const Graph& graph, const ParameterTable& table) {
+  return graph.node(0).output.kind == ValueKind::sparse && table.size() <= std::numeric_limits<std::uint32_t>::max() &&
+         std::ranges::any_of(table.entries(), [](const ParameterEntry& entry) { return entry.spec.row_floats > 0; });
+}
+
 std::string counted(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
@@ -105,6 +113,10 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   options.watch = &team.activity->compute();
   options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
   options.micro_batches = config.accumulate;
+  if (team.served != nullptr && touches_few_rows(graph, table) && config.threads <= 1 && config.accumulate == 1) {
+    options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
+    options.gradient_rows = GradientRows::touched;
+  }
   const std::int64_t share = batch_per_worker(config);
   const std::int64_t rows = (share + config.accumulate - 1) / config.accumulate;
   options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, rows, options.threads)

@@ -30,6 +30,7 @@ class Adagrad final : public UpdateRule {
   int slots() const override { return 1; }
   std::string_view slot_name(int /*slot*/) const override { return "adagrad.sum"; }
   float initial_slot_value(int /*slot*/) const override { return initial_; }
+  bool rests_at_zero() const override { return true; }  // epsilon is above 0
   void apply(const UpdateStep& step, std::span<float> values, std::span<const float> gradient,
              std::span<float* const> slots) const override {
     adagrad_loop(values.data(), gradient.data(), slots[0], values.size(), step.rate, step.weight_decay, epsilon_);

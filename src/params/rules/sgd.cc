@@ -22,6 +22,7 @@ class Sgd final : public UpdateRule {
   std::string_view name() const override { return "sgd"; }
   int slots() const override { return 0; }
   std::string_view slot_name(int /*slot*/) const override { return {}; }
+  bool rests_at_zero() const override { return true; }
   void apply(const UpdateStep& step, std::span<float> values, std::span<const float> gradient,
              std::span<float* const> /*slots*/) const override {
     sgd_loop(values.data(), gradient.data(), values.size(), step.rate, step.weight_decay);

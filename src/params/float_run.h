@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace distbelief {
+
+/// Neighbouring floats: places [begin, begin + count), counted from wherever their owner says.
+struct FloatRun {
+  std::uint32_t begin = 0;
+  std::uint32_t count = 0;
+
+  std::uint64_t end() const { return std::uint64_t{begin} + count; }
+  friend bool operator==(const FloatRun&, const FloatRun&) = default;
+};
+
+/// Places of a range of the flat space: runs, ascending, none of which share a place.
+struct FloatRuns {
+  std::span<const FloatRun> runs = {};
+  std::uint32_t origin = 0;  ///< what the first place of the range is called in them
+};
+
+/// A gradient over a range that is 0 but for some runs.
+struct GradientRuns {
+  FloatRuns places = {};
+  std::span<const float> floats = {};  ///< those of the runs, one after the other
+};
+
+}  // namespace distbelief

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "server/pending_transfer.h"
+#include "server/server_client.h"
+
+// Of ServerClient, for its sources only.
+
+namespace distbelief {
+
+/// One channel to one server. While it is idle or answered it belongs to the worker's thread, otherwise to the
+/// fabric's.
+class ServerClient::Asked {
+ public:
+  enum class State : std::uint8_t { idle, submitted, head, body, answered };
+
+  Asked(Rank server, ClientRole role, Channel channel, std::size_t request_most, std::size_t reply_most)
+      : server_(server),
+        role_(role),
+        channel_(channel),
+        body_(std::max(request_most, kMostWords)),
+        reply_body_(std::max(reply_most, kMostWords)) {}
+
+  RequestHead request;
+  std::vector<std::uint64_t> versions;  ///< that the request named
+  ReplyHead reply;
+  Outcome outcome;
+
+  Buffer& body() { return body_; }
+  /// What the body holds is lost. While it is idle.
+  void make_room(std::size_t bytes) {
+    if (body_.bytes() < bytes) {
+      body_ = Buffer(bytes);
+    }
+  }
+  const Buffer& reply_body() const { return reply_body_; }
+  bool answered() const { return state_.load(std::memory_order_acquire) == State::answered; }
+  bool open() const { return state_.load(std::memory_order_relaxed) != State::idle; }
+  void end() { state_.store(State::idle, std::memory_order_relaxed); }
+
+  void submit() {
+    outcome = {};
+    reply = {};
+    state_.store(State::submitted, std::memory_order_release);
+  }
+  template <typename Here>
+  void ask(const Here& here) {
+    outcome = {};
+    reply = here(request, body_bytes(), {reply_body_.data(), reply_body_.bytes()});
+    state_.store(State::answered, std::memory_order_relaxed);
+  }
+
+  /// True when something moved.
+  bool advance(Fabric& fabric, std::uint32_t view) {
+    switch (state_.load(std::memory_order_acquire)) {
+      case State::submitted:
+        head_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_head),
+                         std::as_writable_bytes(std::span(&reply, 1)));
+        head_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_head),
+                       std::as_bytes(std::span(&request, 1)));
+        if (request.body_bytes > 0) {
+          body_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_body), body_bytes());
+        }
+        state_.store(State::head, std::memory_order_relaxed);
+        return true;
+      case State::head:
+        if (!head_out_.ended(fabric, outcome) || !body_out_.ended(fabric, outcome) ||
+            !head_in_.ended(fabric, outcome)) {
+          return false;
+        }
+        if (outcome.ok() && reply.body_bytes > reply_body_.bytes()) {
+          outcome = {Outcome::Kind::mismatch, server_, "a server sent more than it owns"};
+        }
+        if (!outcome.ok() || reply.body_bytes == 0) {
+          finish();
+          return true;
+        }
+        body_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_body),
+                         {reply_body_.data(), static_cast<std::size_t>(reply.body_bytes)});
+        state_.store(State::body, std::memory_order_relaxed);
+        return true;
+      case State::body:
+        if (!body_in_.ended(fabric, outcome)) {
+          return false;
+        }
+        finish();
+        return true;
+      case State::idle:
+      case State::answered:
+        return false;
+    }
+    return false;
+  }
+
+  void give_up(Fabric& fabric) {
+    for (PendingTransfer* transfer : {&head_out_, &body_out_, &head_in_, &body_in_}) {
+      transfer->give_up(fabric);
+    }
+  }
+
+ private:
+  std::span<std::byte> body_bytes() const { return {body_.data(), static_cast<std::size_t>(request.body_bytes)}; }
+
+  void finish() {
+    ++turn_;
+    state_.store(State::answered, std::memory_order_release);
+  }
+
+  const Rank server_;
+  const ClientRole role_;
+  const Channel channel_;
+  std::atomic<State> state_ = State::idle;
+  std::uint32_t turn_ = 0;
+  Buffer body_, reply_body_;
+  PendingTransfer head_out_, body_out_, head_in_, body_in_;
+};
+
+struct ServerClient::Place {
+  struct Part {
+    Range range;
+    bool averaged;
+  };
+  std::vector<Part> parts;  ///< the server's blocks
+  std::size_t floats = 0;
+  decltype(Server::here) here;
+  std::vector<std::uint64_t> have;  ///< the version of each block that the worker has, all of it
+  std::vector<std::uint64_t> seen;  ///< the version of each block that the worker fetched last, all of it or some runs
+  Buffer gathered;                  ///< as the body of a push
+  bool gathered_is_clear = false;   ///< its numbers are 0 where no added runs are
+  std::vector<FloatRun> added_runs;
+  std::vector<FloatRun> fetched_runs;        ///< these two: of the fetch on its way, if it is of runs
+  std::vector<std::int64_t> fetched_places;  ///< where they begin in the flat space
+  std::unique_ptr<Asked> change, read;
+
+  std::size_t versions_bytes() const { return parts.size() * sizeof(std::uint64_t); }
+  std::span<std::uint64_t> versions(const Buffer& body) const { return body.as<std::uint64_t>().first(parts.size()); }
+  float* numbers(const Buffer& body) const { return reinterpret_cast<float*>(body.data() + versions_bytes()); }
+};
+
+}  // namespace distbelief
