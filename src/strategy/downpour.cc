@@ -3,61 +3,43 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <utility>
 
-#include "base/clock.h"
 #include "params/gradient_norm.h"
-#include "strategy/step_exchange.h"
 
 namespace distbelief {
 
 Downpour::Downpour(Replica& replica, const UpdateRule& rule, ServerClient& client, const Options& options)
-    : replica_(replica), rule_(rule), client_(client), options_(options), since_fetch_(options.fetch_every) {
-  set_exchange(options.fetch_every, options.prefetch);
-}
-
-void Downpour::set_exchange(int fetch_every, bool prefetch) {
-  options_.fetch_every = fetch_every;
-  options_.prefetch = prefetch;
-  if (fetch_every > 1 && !own_) {
-    own_.emplace(replica_.table(), replica_.table().everything(), rule_, replica_.values());
-  }
-}
+    : ServedStrategy(client, options), replica_(replica), rule_(rule) {}
 
 StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   const Batch* batch = batches.next();
   if (batch == nullptr) {
-    since_fetch_ = options_.fetch_every;  // others go on meanwhile
-    whole_ = false;
-    StepReport report = settle(batches);
-    if (report.outcome == StepReport::Outcome::stepped && !report.stop) {
-      report = rest();
-    }
-    return report;
+    return exchange().finish(batches);
   }
   const PushUnit unit = batches.unit();
-  if (Ending ending = refresh(batches)) {
+  bool fetched = false;
+  if (UnitExchange::Ending ending = exchange().refresh(batches, replica_.values(), fetched)) {
+    unpushed_.clear();
     return *ending;
   }
-  if (options_.prefetch && since_fetch_ + 1 >= options_.fetch_every && !client_.fetching()) {
-    client_.begin_fetch();
+  if (fetched && !unpushed_.empty()) {
+    std::ranges::transform(replica_.values(), unpushed_, replica_.values().begin(), std::plus<>());
   }
+  exchange().computing(1);
   StepReport report = {.sums = replica_.compute_gradient(*batch), .stop = request.stop};
-  ++since_fetch_;
   if (!std::isfinite(report.sums.loss)) {
     batches.dropped(batch->ids);
     report.outcome = StepReport::Outcome::diverged;
     report.culprit = replica_.find_nonfinite(*batch);
     return report;
   }
-  client_.add(replica_.gradients(), clipping(report.sums, request.update.clip_norm));
-  ++batches_;
-  sums_ += report.sums;
-  if (own_ && options_.fetch_every > 1) {
+  exchange().add(replica_.gradients(), clipping(report.sums, request.update.clip_norm), report.sums, 1);
+  if (exchange().fetch_every() > 1) {
     step_locally(unit, report.sums, request.update);
   }
   if (unit.ends) {
-    if (Ending ending = push(batches, unit)) {
+    unpushed_.clear();
+    if (UnitExchange::Ending ending = exchange().push(batches, unit)) {
       if (ending->outcome != StepReport::Outcome::stepped) {
         ending->sums = report.sums;
       }
@@ -65,20 +47,6 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
     }
   }
   return report;
-}
-
-StepReport Downpour::rest() {
-  if (options_.whole_steps && !idle_) {
-    const ServerClient::PushReport report = client_.idle(deadline());
-    if (!report.outcome.ok()) {
-      return lost_report(report.outcome);
-    }
-    if (report.status == ReplyHead::Status::nonfinite) {
-      return {.outcome = StepReport::Outcome::diverged, .culprit = "a parameter"};
-    }
-    idle_ = true;
-  }
-  return {.outcome = StepReport::Outcome::end_of_epoch};
 }
 
 float Downpour::clipping(const LossSums& sums, float clip_norm) const {
@@ -89,149 +57,10 @@ float Downpour::clipping(const LossSums& sums, float clip_norm) const {
   return norm > clip_norm ? static_cast<float>(clip_norm / norm) : 1.0F;
 }
 
-Downpour::Ending Downpour::refresh(BatchStream& batches) {
-  if (since_fetch_ < options_.fetch_every) {
-    return {};
-  }
-  if (!client_.fetching()) {
-    const bool came = values_come_;
-    if (Ending ending = wait_for_flight(batches)) {
-      return ending;
-    }
-    if (!came) {
-      client_.begin_fetch(std::exchange(whole_, false) ? ServerClient::Freshness::all_newer
-                                                       : ServerClient::Freshness::any);
-    }
-  }
-  if (client_.fetching()) {
-    const Clock::time_point start = Clock::now();
-    const Outcome outcome = client_.wait_fetched(deadline());
-    wait_seconds_ += seconds_since(start);
-    if (!outcome.ok()) {
-      return lost_report(outcome);
-    }
-  }
-  client_.take(replica_.values());
-  if (!unpushed_.empty()) {
-    std::ranges::transform(replica_.values(), unpushed_, replica_.values().begin(), std::plus<>());
-  }
-  since_fetch_ = 0;
-  return {};
-}
-
-Downpour::Ending Downpour::push(BatchStream& batches, const PushUnit& unit) {
-  if (Ending ending = wait_for_flight(batches)) {
-    return ending;
-  }
-  ServerClient::Unit pushed = {
-      .id = unit.id,
-      .samples = unit.samples,
-      .scale = static_cast<float>(batches_) / static_cast<float>(sums_.rows),
-      .low_water = unit.low_water,
-      .lease = unit.lease,
-      .wants_values = !options_.prefetch && !options_.whole_steps && since_fetch_ >= options_.fetch_every,
-      .done = {}};
-  flight_ = Flight{.unit = unit, .sums = sums_, .reports = {}};
-  if (acknowledged_) {
-    pushed.done = acknowledged_->report;
-    flight_->reports = acknowledged_->unit;
-    acknowledged_.reset();
-  }
-  if (const Outcome outcome = client_.push(pushed, deadline()).outcome; !outcome.ok()) {
-    return lost_report(outcome);
-  }
-  values_come_ = pushed.wants_values;
-  idle_ = false;
-  batches_ = 0;
-  sums_ = {};
-  unpushed_.clear();
-  return {};
-}
-
-Downpour::Ending Downpour::wait_for_flight(BatchStream& batches) {
-  if (!flight_) {
-    return {};
-  }
-  const Clock::time_point start = Clock::now();
-  const ServerClient::PushReport report = client_.wait_pushed(deadline());
-  wait_seconds_ += seconds_since(start);
-  if (!report.outcome.ok()) {
-    return lost_report(report.outcome);
-  }
-  const Flight flight = *std::exchange(flight_, {});
-  values_come_ = false;
-  switch (report.status) {
-    case ReplyHead::Status::done:
-    case ReplyHead::Status::duplicate:
-    case ReplyHead::Status::late:
-      break;
-    case ReplyHead::Status::early:
-    case ReplyHead::Status::fenced:
-      return StepReport{.outcome = StepReport::Outcome::group_lost,
-                        .culprit = report.status == ReplyHead::Status::fenced
-                                       ? "the servers take nothing more from this worker, which was given up"
-                                       : "a server lacks a push that came before"};
-    case ReplyHead::Status::nonfinite:
-      return StepReport{.outcome = StepReport::Outcome::diverged, .sums = flight.sums, .culprit = "a parameter"};
-    case ReplyHead::Status::over:
-    case ReplyHead::Status::damaged:
-      return StepReport{.stop = true};
-  }
-  if (flight.reports) {
-    batches.reported(*flight.reports);
-  }
-  if (report.status == ReplyHead::Status::late) {
-    return give_back(batches, flight.unit);
-  }
-  whole_ = options_.whole_steps && report.whole;
-  acknowledged_ = Acknowledged{.unit = flight.unit,
-                               .report = {.id = flight.unit.id,
-                                          .samples = flight.unit.samples,
-                                          .loss = flight.sums.loss,
-                                          .correct = flight.sums.correct,
-                                          .staleness = report.staleness,
-                                          .staleness_most = report.staleness_most}};
-  return {};
-}
-
-Downpour::Ending Downpour::give_back(BatchStream& batches, const PushUnit& unit) {
-  since_fetch_ = options_.fetch_every;
-  const ServerClient::PushReport report =  // before anybody else tells of these samples
-      client_.report({.id = unit.id, .samples = unit.samples, .late = 1}, "", deadline());
-  if (!report.outcome.ok()) {
-    return lost_report(report.outcome);
-  }
-  if (!batches.refused(unit)) {
-    return {};
-  }
-  client_.discard();
-  batches_ = 0;
-  sums_ = {};
-  unpushed_.clear();
-  return StepReport{.updates = 0};
-}
-
-StepReport Downpour::settle(BatchStream& batches) {
-  if (Ending ending = wait_for_flight(batches)) {
-    return *ending;
-  }
-  if (acknowledged_) {
-    const ServerClient::PushReport report = client_.report(acknowledged_->report, "", deadline());
-    if (!report.outcome.ok()) {
-      return lost_report(report.outcome);
-    }
-    batches.reported(acknowledged_->unit);
-    acknowledged_.reset();
-  }
-  return {};
-}
-
-void Downpour::tell_trouble(BatchStream& batches, const std::string& words) {
-  (void)wait_for_flight(batches);
-  (void)client_.report(acknowledged_ ? acknowledged_->report : UnitReport{}, words, deadline());
-}
-
 void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const UpdateOptions& update) {
+  if (!own_) {
+    own_.emplace(replica_.table(), replica_.table().everything(), rule_, replica_.values());
+  }
   const std::span<float> values = replica_.values();
   const bool keeps = !unit.ends;  // what is pushed now comes back with a fetch
   std::vector<float> before;
@@ -240,7 +69,7 @@ void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const Up
     unpushed_.resize(values.size());
   }
   UpdateOptions own = update;
-  own.rate *= client_.rate_factor();
+  own.rate *= exchange().rate_factor();
   (void)own_->apply({1, own_steps_++}, replica_.gradients(), 1.0F / static_cast<float>(sums.rows), own, {});
   if (keeps) {
     for (std::size_t i = 0; i < values.size(); ++i) {

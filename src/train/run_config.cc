@@ -347,8 +347,10 @@ std::vector<RunOption> make_options() {
                "compute threads of each worker; 0: the machine's cores, shared out");
   table.text(
       "thread-mode", &RunConfig::thread_mode, "MODE",
-      "kernels: all threads inside each kernel; lanes: each on its part of the batch; auto: what measured faster",
-      {"auto", "kernels", "lanes"});
+      "kernels: all threads inside each kernel; lanes: each on its part of the batch; auto: what measured faster; "
+      "hogwild: async, downpour and softsync: each on batches of its own, of --n-push that are pushed together, with "
+      "updates of the worker's copy without locks",
+      {"auto", "kernels", "lanes", "hogwild"});
   table.text("bind", &RunConfig::bind, "WHERE",
              "cores: workers of one machine share its cores out and stay on theirs, where there are enough; none: the "
              "system places them",
