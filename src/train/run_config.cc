@@ -269,7 +269,8 @@ std::vector<RunOption> make_options() {
       "async, downpour, softsync, sync with backup workers: processes that hold the parameters; 0: each worker "
       "holds a part");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
-               "downpour: gradients of so many batches are summed before they are pushed");
+               "downpour, and others with --thread-mode hogwild: gradients of so many batches are summed before they "
+               "are pushed");
   table.number("n-fetch", &RunConfig::n_fetch, kWorkers, "BATCHES",
                "downpour: parameters are fetched every so many batches");
   table.text("prefetch", &RunConfig::prefetch, "WHEN",

@@ -123,8 +123,8 @@ void check_servers(const RunConfig& config) {
   if (has_hogwild_workers(config)) {
     check_hogwild_workers(config);
   }
-  const bool pushes_batches = config.n_push == 1 || has_hogwild_workers(config);
-  if (is_served(config) && config.algorithm != "downpour" && (!pushes_batches || config.n_fetch != 1)) {
+  const bool fits = config.n_push == 1 || has_hogwild_workers(config);
+  if (is_served(config) && config.algorithm != "downpour" && (!fits || config.n_fetch != 1)) {
     throw InputError(
         fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
                     config.algorithm));

@@ -1,5 +1,8 @@
 // What a worker does in a run through parameter servers.
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "strategy/downpour.h"
