@@ -57,7 +57,7 @@ class Witness(ServedTest):
     """A model that counts: sample i alone has feature i, so that its weight tells how often its gradient was applied."""
     SAMPLES, BATCH, RATE = 2048, 16, 2.0 ** -10
     # Of those that make an update of each push: in a mean of several, a gradient counts for less.
-    ALGORITHMS = ("async", "bounded", "adaptive", "downpour")
+    ALGORITHMS = ("async", "bounded", "adaptive", "downpour", "hogwild")
 
     def recipe(self, name, algorithm):
         with open(self.path("data.libsvm"), "w") as file:
@@ -67,7 +67,7 @@ class Witness(ServedTest):
         with open(self.path("zeros.safetensors"), "wb") as file:
             file.write(struct.pack("<Q", len(header)) + header + bytes(8 * self.SAMPLES))
         return ["--model", "svm", "--data", self.path("data.libsvm"), "--init", self.path("zeros.safetensors"), "--batch",
-                str(self.BATCH), "--lr", str(self.RATE), "--divergence-guard", "off", "--threads", "1", "--workers", "3",
+                str(self.BATCH), "--lr", str(self.RATE), "--divergence-guard", "off", "--set", "threads=1", "--workers", "3",
                 "--servers", "2", "--transport", "socket", "--out", self.path(name), *ALGORITHMS[algorithm]]
 
     def expect_counts(self, name, epochs):

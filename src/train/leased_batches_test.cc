@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 
@@ -54,14 +55,14 @@ struct Stream {
 /// What a stream hands out, batch by batch, each unit reported as soon as it ends.
 struct HandedOut {
   std::vector<std::vector<std::uint64_t>> ids;
-  std::vector<PushId> units;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> units;  ///< lease and number
   bool operator==(const HandedOut&) const = default;
 };
 HandedOut all_of(LeasedBatches& batches) {
   HandedOut found;
   while (const Batch* batch = batches.next()) {
     found.ids.push_back(batch->ids);
-    found.units.push_back(batches.unit().id);
+    found.units.emplace_back(batches.unit().id.lease, batches.unit().id.seq);
     if (batches.unit().ends) {
       batches.reported(batches.unit());
     }
