@@ -86,7 +86,7 @@ class JobTest(unittest.TestCase):
     def small(self, name, *more, samples=1500, batch=30, noise=6):
         return ["--model", "mlp", "--model-options", "hidden=32", "--data",
                 f"synthetic:classes=4,shape=1x12x12,samples={samples},seed=3,noise={noise}", "--batch", str(batch), "--out",
-                self.path(name), "--log-every", "1", "--threads", "1", *more]
+                self.path(name), "--log-every", "1", "--set", "threads=1", *more]
 
     def summary(self, name):
         with open(self.path(name) + "/summary.json") as file:

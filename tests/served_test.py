@@ -22,6 +22,7 @@ ALGORITHMS = {
     "backup": ["--algorithm", "sync", "--backup-workers", "1"],
     "bounded": ["--algorithm", "async", "--max-staleness", "1"],
     "adaptive": ["--algorithm", "downpour", "--adaptive", "on"],
+    "hogwild": ["--algorithm", "downpour", "--n-push", "4", "--n-fetch", "4", "--thread-mode", "hogwild", "--threads", "2"],
     "downpour-prefetch": ["--algorithm", "downpour", "--n-push", "3", "--n-fetch", "1", "--prefetch", "on"],
 }
 
@@ -57,7 +58,7 @@ class Witness(ServedTest):
     """A model that counts: sample i alone has feature i, so that its weight tells how often its gradient was applied."""
     SAMPLES, BATCH, RATE = 2048, 16, 2.0 ** -10
     # Of those that make an update of each push: in a mean of several, a gradient counts for less.
-    ALGORITHMS = ("async", "bounded", "adaptive", "downpour")
+    ALGORITHMS = ("async", "bounded", "adaptive", "downpour", "hogwild")
 
     def recipe(self, name, algorithm):
         with open(self.path("data.libsvm"), "w") as file:
@@ -67,7 +68,7 @@ class Witness(ServedTest):
         with open(self.path("zeros.safetensors"), "wb") as file:
             file.write(struct.pack("<Q", len(header)) + header + bytes(8 * self.SAMPLES))
         return ["--model", "svm", "--data", self.path("data.libsvm"), "--init", self.path("zeros.safetensors"), "--batch",
-                str(self.BATCH), "--lr", str(self.RATE), "--divergence-guard", "off", "--threads", "1", "--workers", "3",
+                str(self.BATCH), "--lr", str(self.RATE), "--divergence-guard", "off", "--set", "threads=1", "--workers", "3",
                 "--servers", "2", "--transport", "socket", "--out", self.path(name), *ALGORITHMS[algorithm]]
 
     def expect_counts(self, name, epochs):
@@ -143,6 +144,26 @@ class Algorithms(ServedTest):
                        "--clip-norm", "0.05", "--transport", "threads")
         alone = self.summary("local")["test_loss"]
         self.assertAlmostEqual(self.summary("async")["test_loss"], alone, delta=1e-4 * alone)
+
+    def test_workers_with_threads_that_take_no_locks_train_on_sparse_rows(self):
+        for algorithm in ("async", "downpour", "softsync"):
+            with self.subTest(algorithm=algorithm):
+                self.train("--model", "logistic", "--data",
+                           "synthetic:kind=sparse,shape=3000,samples=1500,nonzeros=20,seed=3", "--batch", "5", "--epochs", "3",
+                           "--optimizer", "adagrad", "--lr", "0.1", "--algorithm", algorithm, "--workers", "2", "--servers",
+                           "2", "--n-push", "6", "--thread-mode", "hogwild", "--threads", "2", "--transport", "socket",
+                           "--out", self.path(algorithm))
+                summary = self.summary(algorithm)
+                self.assertEqual((summary["status"], summary["threads"], summary["thread_mode"]), ("finished", 2, "hogwild"))
+                self.assertGreater(summary["test_accuracy"], 0.8)
+                self.expect_every_sample_once(algorithm, 4500)
+
+    def test_threads_may_read_ahead_what_is_leased(self):
+        recipe = ["--epochs", "2", "--algorithm", "async", "--workers", "1", "--servers", "2", "--transport", "socket"]
+        for threads in ("0", "3"):
+            self.train(*self.small(threads), *recipe, "--loader-threads", threads)
+            self.expect_every_sample_once(threads, 3000)
+        self.assertEqual(self.model("0"), self.model("3"))
 
     def test_a_warm_start_is_made_by_one_worker(self):
         self.train(*self.small("warm"), *ALGORITHMS["async"], "--workers", "3", "--servers", "2", "--epochs", "2",
@@ -436,6 +457,11 @@ class BadInput(ServedTest):
     def test_choices_of_another_algorithm_are_refused(self):
         self.expect_refusal("--n-push and --n-fetch are for --algorithm downpour", "--algorithm", "async", "--n-push", "2")
         self.expect_refusal("--warm-start is for asynchronous algorithms with parameter servers", "--warm-start", "5")
+        self.expect_refusal("--thread-mode hogwild is for asynchronous", "--thread-mode", "hogwild", "--algorithm", "allreduce")
+        self.expect_refusal("--thread-mode hogwild updates without locks, which momentum does not bear",
+                            *ALGORITHMS["hogwild"], "--momentum", "0.9")
+        self.expect_refusal("--n-push 1: with --thread-mode hogwild each thread needs a batch of its own of a push: expected "
+                            "2 or more", "--algorithm", "async", "--thread-mode", "hogwild", "--threads", "2")
         self.expect_refusal("--max-staleness is for asynchronous", "--algorithm", "allreduce", "--max-staleness", "5")
         self.expect_refusal("--backup-workers 1 is for --algorithm sync", "--algorithm", "async", "--backup-workers", "1")
         self.expect_refusal("with --workers 2 at most 1 can be late", "--algorithm", "sync", "--workers", "2",

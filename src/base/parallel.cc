@@ -22,6 +22,11 @@ void run_threads(int count, const std::function<void(int)>& body) {
   }
   body(0);
 }
+
+template <typename Body>
+void run_alone(const Body& body) {
+  body();
+}
 }  // namespace
 
 int thread_count() { return threads_here; }
@@ -38,6 +43,14 @@ template <typename Body>
 void run_threads(int count, const Body& body) {
 #pragma omp parallel num_threads(count)
   body(omp_get_thread_num());
+}
+
+/// As a team of one. oneDNN's batch norm has barriers, which otherwise would be those of all lanes: lanes that meet
+/// unequally many then wait for each other for ever.
+template <typename Body>
+void run_alone(const Body& body) {
+#pragma omp parallel num_threads(1)
+  body();
 }
 }  // namespace
 
@@ -68,7 +81,7 @@ void parallel_lanes(int lanes, const std::function<void(int lane)>& lane) {
   } else {
     run_threads(lanes, [&](int i) {
       set_thread_count(1);
-      lane(i);
+      run_alone([&] { lane(i); });
     });
   }
   set_thread_count(before);

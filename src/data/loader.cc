@@ -8,6 +8,8 @@
 
 namespace distbelief {
 
+int usual_loader_threads(const Dataset& dataset) { return dataset.cheap() ? 0 : 2; }
+
 Loader::Loader(const Dataset& dataset, const Sampler& sampler, const LoaderOptions& options)
     : dataset_(dataset), sampler_(sampler), options_(options), consumer_{options.epoch, options.position} {
   check(sampler.samples() == dataset.size(), "the sampler orders this data set");
@@ -23,18 +25,10 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, const LoaderOptio
         fmt::format("batch: {} is more than the {} samples of the data set, and incomplete batches are left out",
                     options.batch, dataset.size()));
   }
-  const int threads = options.threads.value_or(dataset.cheap() ? 0 : 2);
-  // One more than the prefetch, for the batch in the consumer's hands, and at least one that each thread can work on.
-  slots_.resize(threads > 0 ? static_cast<std::size_t>(std::max({options.prefetch, threads, 1}) + 1) : 1);
-  producer_ = consumer_;
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
-  }
-}
-
-Loader::~Loader() {
-  for (std::jthread& thread : threads_) {
-    thread.request_stop();  // all first, so that they stop side by side
+  planned_ = consumer_;
+  if (const int threads = options.threads.value_or(usual_loader_threads(dataset)); threads > 0) {
+    ahead_.emplace(dataset_, sampler_, threads, std::max(options.prefetch, 1));
+    plan();
   }
 }
 
@@ -49,61 +43,26 @@ void Loader::advance(Cursor& at) const {
   at = size > 0 ? Cursor{at.epoch, at.position + size} : Cursor{at.epoch + 1, 0};
 }
 
-void Loader::read(const Cursor& at, std::uint64_t size, std::vector<std::uint64_t>& ids, Batch& batch) const {
+BatchPlace Loader::share(const Cursor& at) const {
+  const std::uint64_t size = batch_size(at);
   const std::uint64_t parts = static_cast<std::uint64_t>(options_.parts);
   const std::uint64_t part = static_cast<std::uint64_t>(options_.part);
   const std::uint64_t begin = size * part / parts;
-  const std::uint64_t end = size * (part + 1) / parts;
-  ids.resize(end - begin);
-  sampler_.fill(at.epoch, at.position + begin, ids);
-  dataset_.read(ids, at.epoch, batch);
+  return {.epoch = at.epoch, .position = at.position + begin, .size = size * (part + 1) / parts - begin};
 }
 
-void Loader::run(const std::stop_token& stop) {
-  std::vector<std::uint64_t> ids;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    const bool go = changed_.wait(lock, stop, [&] { return claimed_ - freed_ < slots_.size(); });
-    if (!go || stop.stop_requested()) {
-      return;
+void Loader::plan() {
+  while (dataset_.size() > 0 && planned_.epoch < options_.end_epoch && ahead_->has_room()) {
+    if (batch_size(planned_) > 0) {
+      ahead_->plan(share(planned_));
     }
-    while (producer_.epoch < options_.end_epoch && batch_size(producer_) == 0) {
-      if (dataset_.size() == 0) {
-        return;
-      }
-      advance(producer_);
-    }
-    if (producer_.epoch >= options_.end_epoch) {
-      return;
-    }
-    Slot& slot = slots_[claimed_++ % slots_.size()];
-    const Cursor at = producer_;
-    advance(producer_);
-    lock.unlock();
-    try {
-      read(at, batch_size(at), ids, slot.batch);
-    } catch (...) {
-      slot.error = std::current_exception();
-    }
-    lock.lock();
-    slot.ready = true;
-    changed_.notify_all();
+    advance(planned_);
   }
 }
 
-const Batch* Loader::hand_out(const Batch& batch) {
+void Loader::hand_out(const Batch& batch) {
   leased_ += static_cast<std::uint64_t>(batch.size());
   advance(consumer_);
-  return &batch;
-}
-
-void Loader::give_back() {
-  if (holding_) {
-    slots_[(taken_ - 1) % slots_.size()].ready = false;
-    ++freed_;
-    holding_ = false;
-    changed_.notify_all();
-  }
 }
 
 const Batch* Loader::next() {
@@ -115,24 +74,15 @@ const Batch* Loader::next() {
     return nullptr;
   }
   const Clock::time_point start = Clock::now();
-  if (threads_.empty()) {
-    read(consumer_, batch_size(consumer_), inline_ids_, slots_[0].batch);
-    wait_seconds_ += seconds_since(start);
-    return hand_out(slots_[0].batch);
+  if (ahead_) {
+    ahead_->take(batch_);
+    plan();
+  } else {
+    read_batch(dataset_, sampler_, share(consumer_), ids_, batch_);
   }
-  std::unique_lock lock(mutex_);
-  give_back();
-  Slot& slot = slots_[taken_ % slots_.size()];
-  changed_.wait(lock,
-                [&] { return slot.ready; });  // no deadline: a reading thread always ends, with a batch or an error
   wait_seconds_ += seconds_since(start);
-  if (slot.error) {
-    std::rethrow_exception(slot.error);  // the slot stays as it is: who asks again gets the same answer
-  }
-  ++taken_;
-  holding_ = true;
-  lock.unlock();
-  return hand_out(slot.batch);
+  hand_out(batch_);
+  return &batch_;
 }
 
 bool Loader::take(Batch& batches, std::int64_t most) {
@@ -143,35 +93,23 @@ bool Loader::take(Batch& batches, std::int64_t most) {
   if (over()) {
     return false;
   }
-  if (threads_.empty()) {
-    const Cursor at = consumer_;
+  if (ahead_) {
+    ahead_->take(batches);  // others who want batches wait with it, for those that come after
+    plan();
+    hand_out(batches);
+  } else {
+    BatchPlace place = {.epoch = consumer_.epoch, .position = consumer_.position};
     for (std::int64_t i = 0; i < most && !over(); ++i) {
       advance(consumer_);
     }
-    const std::uint64_t size = consumer_.position - at.position;
-    leased_ += size;
+    place.size = consumer_.position - place.position;
+    leased_ += place.size;
     lock.unlock();
     std::vector<std::uint64_t> ids;
-    read(at, size, ids, batches);
+    read_batch(dataset_, sampler_, place, ids, batches);
     lock.lock();
-    wait_seconds_ += seconds_since(start);
-    return true;
-  }
-  give_back();
-  const auto slot = [&]() -> Slot& { return slots_[taken_ % slots_.size()]; };  // others take while this one waits
-  changed_.wait(lock, [&] { return over() || slot().ready; });                  // no deadline: as in next()
-  if (over()) {
-    return false;
   }
   wait_seconds_ += seconds_since(start);
-  if (slot().error) {
-    std::rethrow_exception(slot().error);
-  }
-  std::swap(batches, slot().batch);
-  ++taken_;
-  holding_ = true;
-  give_back();
-  hand_out(batches);
   return true;
 }
 

@@ -1,23 +1,23 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <stop_token>
-#include <thread>
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/read_ahead.h"
 #include "data/sampler.h"
 
 namespace distbelief {
 
+/// Threads that read this data set ahead when nobody has said how many: none for a cheap() one, otherwise 2.
+int usual_loader_threads(const Dataset& dataset);
+
 struct LoaderOptions {
   std::int64_t batch = 128;
-  /// Threads that read ahead; 0 reads on the calling thread. When not set: 0 for a cheap() data set, otherwise 2.
+  /// Threads that read ahead; 0 reads on the calling thread. When not set: usual_loader_threads().
   std::optional<int> threads = std::nullopt;
   int prefetch = 4;            ///< batches that may wait, ready, for the consumer
   std::uint64_t epoch = 0;     ///< where to start: this epoch,
@@ -39,7 +39,6 @@ class Loader {
  public:
   /// Throws InputError when options do not fit the data set.
   Loader(const Dataset& dataset, const Sampler& sampler, const LoaderOptions& options);
-  ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
@@ -66,38 +65,27 @@ class Loader {
     std::uint64_t epoch = 0;
     std::uint64_t position = 0;
   };
-  struct Slot {
-    Batch batch;
-    std::exception_ptr error;
-    bool ready = false;  // guarded by mutex_; whoever does not own the slot leaves the rest alone
-  };
-
   std::uint64_t batch_size(const Cursor& at) const;  // 0: the epoch ends here
   void advance(Cursor& at) const;
-  void read(const Cursor& at, std::uint64_t size, std::vector<std::uint64_t>& ids, Batch& batch) const;
-  void run(const std::stop_token& stop);
-  const Batch* hand_out(const Batch& batch);
-  void give_back();  // under mutex_: the slot that next() lent
+  /// This part's share of the batch.
+  BatchPlace share(const Cursor& at) const;
+  /// Plans as many batches as there is room for.
+  void plan();
+  void hand_out(const Batch& batch);
 
   const Dataset& dataset_;
   const Sampler sampler_;
   const LoaderOptions options_;
 
   // Of the consumer; of several: guarded by mutex_.
+  std::mutex mutex_;
   Cursor consumer_;
+  Cursor planned_;  ///< up to where batches were planned; with threads
   std::uint64_t leased_ = 0;
   double wait_seconds_ = 0;
-  std::vector<std::uint64_t> inline_ids_;
-  std::uint64_t taken_ = 0;  // tickets taken; each ticket is a batch, read into slot ticket % slots_.size()
-  bool holding_ = false;     // the consumer still uses the slot of ticket taken_ - 1
-
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<Slot> slots_;
-  Cursor producer_;                    // guarded by mutex_
-  std::uint64_t claimed_ = 0;          // guarded by mutex_: tickets given to threads
-  std::uint64_t freed_ = 0;            // guarded by mutex_: tickets whose slot the consumer has given back
-  std::vector<std::jthread> threads_;  // last: they stop before the rest goes
+  std::vector<std::uint64_t> ids_;
+  Batch batch_;  ///< that next() lent
+  std::optional<ReadAhead> ahead_;
 };
 
 }  // namespace distbelief

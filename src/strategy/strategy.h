@@ -37,8 +37,9 @@ class BatchStream {
   virtual const Batch* next() = 0;
   /// For strategies whose threads each take batches of their own: the next batches of this epoch, at least 1 and at
   /// most `most` of them, read into one by the calling thread; all but an epoch's last are equally large. False when
-  /// the epoch has no more, which next() then says too. Thread-safe, as are applied() and dropped() of a stream that is
-  /// used so.
+  /// the epoch has no more, which next() then says too. A stream of push units gives so what next() has left of a unit,
+  /// and what next() gave stays valid; false when the unit has no more, and unit() then is of its last batch.
+  /// Thread-safe, as are applied() and dropped() of a stream that is used so.
   virtual bool take(Batch& /*batches*/, std::int64_t /*most*/) {
     check(false, "this stream has batches for one thread");
     return false;

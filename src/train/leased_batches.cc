@@ -5,12 +5,17 @@
 #include <utility>
 
 #include "base/check.h"
+#include "data/loader.h"
 
 namespace distbelief {
 
 LeasedBatches::LeasedBatches(const Dataset& dataset, const Sampler& sampler, LeaseSource& leases,
                              const Options& options)
-    : dataset_(dataset), sampler_(sampler), leases_(leases), options_(options) {}
+    : dataset_(dataset), sampler_(sampler), leases_(leases), options_(options) {
+  if (const int threads = options.loader_threads.value_or(usual_loader_threads(dataset)); threads > 0) {
+    ahead_.emplace(dataset_, sampler_, threads, options.prefetch);
+  }
+}
 
 bool LeasedBatches::begin_lease() {
   const auto start = Clock::now();
@@ -27,6 +32,7 @@ bool LeasedBatches::begin_lease() {
     }
     lease_ = *lease;
     position_ = static_cast<std::int64_t>(lease->next_push) * unit_samples();
+    planned_ = position_;
     units_of_lease_[lease->id] = units;
     return true;
   }
@@ -59,24 +65,73 @@ const Batch* LeasedBatches::next() {
     push_units_ = lease_->begun ? 1 : options_.units_per_push;
     push_begin_ = position_;
   }
+  const Clock::time_point start = Clock::now();
+  if (ahead_) {
+    plan();
+    ahead_->take(batch_);
+  } else {
+    read_batch(dataset_, sampler_, place_at(position_), ids_, batch_);
+  }
+  wait_seconds_ += seconds_since(start);
   const std::int64_t seq = push_begin_ / unit_samples();
   const std::int64_t unit_begin = push_begin_;
   const std::int64_t unit_end = std::min(unit_begin + push_units_ * unit_samples(), lease_->count);
-  const std::int64_t rows = std::min(options_.batch, unit_end - position_);
-  ids_.resize(static_cast<std::size_t>(rows));
-  sampler_.fill(static_cast<std::uint64_t>(lease_->epoch), static_cast<std::uint64_t>(lease_->first + position_), ids_);
-  dataset_.read(ids_, static_cast<std::uint64_t>(lease_->epoch), batch_);
-  position_ += rows;
   const std::int64_t units = (unit_end - unit_begin + unit_samples() - 1) / unit_samples();
   unit_ = {.id = {lease_->id, static_cast<std::uint64_t>(seq), static_cast<std::uint64_t>(units)},
            .samples = {.epoch = lease_->epoch, .first = lease_->first + unit_begin, .count = unit_end - unit_begin},
-           .ends = position_ == unit_end,
+           .ends = false,
            .low_water = lease_->low_water,
            .lease = {.epoch = lease_->epoch, .first = lease_->first, .count = lease_->count}};
+  move_on(batch_.size());
+  return &batch_;
+}
+
+bool LeasedBatches::take(Batch& batches, std::int64_t most) {
+  check(most > 0, "at least one batch");
+  const Clock::time_point start = Clock::now();
+  std::unique_lock lock(mutex_);
+  if (unit_.ends) {
+    return false;
+  }
+  if (ahead_) {
+    ahead_->take(batches);  // others who want batches wait with it, for those that come after
+    move_on(batches.size());
+  } else {
+    const std::int64_t unit_end = unit_.samples.first + unit_.samples.count - unit_.lease.first;
+    BatchPlace place = place_at(position_);
+    const std::int64_t samples = std::min(most * options_.batch, unit_end - position_);
+    place.size = static_cast<std::uint64_t>(samples);
+    move_on(samples);
+    lock.unlock();
+    std::vector<std::uint64_t> ids;
+    read_batch(dataset_, sampler_, place, ids, batches);
+    lock.lock();
+  }
+  wait_seconds_ += seconds_since(start);
+  return true;
+}
+
+BatchPlace LeasedBatches::place_at(std::int64_t position) const {
+  return {.epoch = static_cast<std::uint64_t>(lease_->epoch),
+          .position = static_cast<std::uint64_t>(lease_->first + position),
+          .size = static_cast<std::uint64_t>(std::min(options_.batch, lease_->count - position))};
+}
+
+void LeasedBatches::plan() {
+  while (planned_ < lease_->count && ahead_->has_room()) {
+    ahead_->plan(place_at(planned_));
+    planned_ = std::min(planned_ + options_.batch, lease_->count);
+  }
+}
+
+void LeasedBatches::move_on(std::int64_t samples) {
+  position_ += samples;
+  unit_.ends = lease_->first + position_ == unit_.samples.first + unit_.samples.count;
   if (position_ == lease_->count) {
     lease_.reset();
+  } else if (ahead_) {
+    plan();
   }
-  return &batch_;
 }
 
 void LeasedBatches::reported(const PushUnit& unit) {
@@ -98,6 +153,9 @@ bool LeasedBatches::refused(const PushUnit& unit) {
   units_of_lease_.erase(unit.id.lease);
   if (lease_ && lease_->id == unit.id.lease) {
     lease_.reset();
+    if (ahead_) {
+      ahead_->drop();
+    }
   }
   const bool is_void = unit_.id.lease == unit.id.lease && unit_.id.seq > unit.id.seq;
   unit_.ends = unit_.ends || is_void;

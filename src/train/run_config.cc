@@ -269,7 +269,8 @@ std::vector<RunOption> make_options() {
       "async, downpour, softsync, sync with backup workers: processes that hold the parameters; 0: each worker "
       "holds a part");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
-               "downpour: gradients of so many batches are summed before they are pushed");
+               "downpour, and others with --thread-mode hogwild: gradients of so many batches are summed before they "
+               "are pushed");
   table.number("n-fetch", &RunConfig::n_fetch, kWorkers, "BATCHES",
                "downpour: parameters are fetched every so many batches");
   table.text("prefetch", &RunConfig::prefetch, "WHEN",
@@ -347,8 +348,10 @@ std::vector<RunOption> make_options() {
                "compute threads of each worker; 0: the machine's cores, shared out");
   table.text(
       "thread-mode", &RunConfig::thread_mode, "MODE",
-      "kernels: all threads inside each kernel; lanes: each on its part of the batch; auto: what measured faster",
-      {"auto", "kernels", "lanes"});
+      "kernels: all threads inside each kernel; lanes: each on its part of the batch; auto: what measured faster; "
+      "hogwild: async, downpour and softsync: each on batches of its own, of --n-push that are pushed together, with "
+      "updates of the worker's copy without locks",
+      {"auto", "kernels", "lanes", "hogwild"});
   table.text("bind", &RunConfig::bind, "WHERE",
              "cores: workers of one machine share its cores out and stay on theirs, where there are enough; none: the "
              "system places them",

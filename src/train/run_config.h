@@ -129,6 +129,8 @@ bool is_of_one_process(std::string_view algorithm);
 
 /// Whether --batch is shared out over the workers, which make each step together; otherwise it is each worker's.
 bool is_synchronous(const RunConfig& config);
+/// Whether the threads of a worker each take batches of their own of what it pushes.
+bool has_hogwild_workers(const RunConfig& config);
 
 /// Whether the parameters are with servers, which the workers push to and fetch from.
 bool is_served(const RunConfig& config);

@@ -25,6 +25,8 @@ bool is_synchronous(const RunConfig& config) {
          (config.algorithm != "averaging" && config.algorithm != "gossip" && !is_served(config));
 }
 
+bool has_hogwild_workers(const RunConfig& config) { return config.thread_mode == "hogwild"; }
+
 std::int64_t global_batch(const RunConfig& config) {
   return is_synchronous(config) ? config.batch : config.batch * config.workers;
 }
@@ -76,6 +78,39 @@ void check_max_staleness(const RunConfig& config) {
   }
 }
 
+/// What threads that update the same parameters without locks need; `choice` is what makes them do so.
+void check_races(const RunConfig& config, std::string_view choice) {
+  const bool momentum = config.momentum > 0 || config.nesterov;
+  if (momentum || (config.optimizer != "sgd" && config.optimizer != "adagrad")) {
+    throw InputError(fmt::format(
+        "{} updates without locks, which {} does not bear: choose --optimizer sgd without momentum, or adagrad", choice,
+        momentum ? "momentum" : "--optimizer " + config.optimizer));
+  }
+  if (config.accumulate > 1) {
+    throw InputError(fmt::format("--accumulate {}: {} makes an update of each batch; choose a smaller --batch",
+                                 config.accumulate, choice));
+  }
+}
+
+void check_hogwild_workers(const RunConfig& config) {
+  if (!is_served(config) || is_synchronous(config)) {
+    throw InputError(fmt::format(
+        "--thread-mode hogwild is for asynchronous algorithms with parameter servers: async, downpour, softsync; not "
+        "for {}",
+        config.algorithm));
+  }
+  check_races(config, "--thread-mode hogwild");
+  if (config.adaptive == "on") {
+    throw InputError("--thread-mode hogwild needs a fixed --n-push, which --adaptive on chooses itself");
+  }
+  const std::int64_t least = config.threads == 0 ? 2 : config.threads;
+  if (config.n_push < least) {
+    throw InputError(fmt::format(
+        "--n-push {}: with --thread-mode hogwild each thread needs a batch of its own of a push: expected {} or more",
+        config.n_push, least));
+  }
+}
+
 /// What is for runs through parameter servers.
 void check_servers(const RunConfig& config) {
   if (config.backup_workers > 0) {
@@ -91,7 +126,11 @@ void check_servers(const RunConfig& config) {
         fmt::format("{} is for asynchronous algorithms with parameter servers: async, downpour, softsync; not for {}",
                     given, config.algorithm));
   }
-  if (is_served(config) && config.algorithm != "downpour" && (config.n_push != 1 || config.n_fetch != 1)) {
+  if (has_hogwild_workers(config)) {
+    check_hogwild_workers(config);
+  }
+  const bool fits = config.n_push == 1 || has_hogwild_workers(config);
+  if (is_served(config) && config.algorithm != "downpour" && (!fits || config.n_fetch != 1)) {
     throw InputError(
         fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
                     config.algorithm));
@@ -128,17 +167,7 @@ void check_config(const RunConfig& config) {
                                  config.algorithm, config.workers));
   }
   if (config.algorithm == "hogwild") {
-    const bool momentum = config.momentum > 0 || config.nesterov;
-    if (momentum || (config.optimizer != "sgd" && config.optimizer != "adagrad")) {
-      throw InputError(fmt::format(
-          "--algorithm hogwild updates without locks, which {} does not bear: choose --optimizer sgd without momentum, "
-          "or adagrad",
-          momentum ? "momentum" : "--optimizer " + config.optimizer));
-    }
-    if (config.accumulate > 1) {
-      throw InputError(fmt::format("--accumulate {}: hogwild makes an update of each batch; choose a smaller --batch",
-                                   config.accumulate));
-    }
+    check_races(config, "--algorithm hogwild");
   }
   check_servers(config);  // before anything is divided by what it leaves
   if (config.accumulate > batch_per_worker(config)) {

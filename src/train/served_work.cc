@@ -1,8 +1,12 @@
 // What a worker does in a run through parameter servers.
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "strategy/downpour.h"
+#include "strategy/hogwild_downpour.h"
 #include "strategy/pace.h"
 #include "train/evaluate.h"
 #include "train/leased_batches.h"
@@ -24,27 +28,40 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   summary.status = "finished";
   doing(WorkerActivity::Kind::meeting);
   const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
-  Downpour downpour(working.replica, *rule, links.worker(),
-                    {.fetch_every = static_cast<int>(config.n_fetch),
-                     .prefetch = prefetch,
-                     .whole_steps = is_synchronous(config),
-                     .patience = team.patience});
+  const UnitExchange::Options exchange = {.fetch_every = static_cast<int>(config.n_fetch),
+                                          .prefetch = prefetch,
+                                          .whole_steps = is_synchronous(config),
+                                          .patience = team.patience};
+  std::unique_ptr<ServedStrategy> worker;
+  if (has_hogwild_workers(config)) {
+    worker = std::make_unique<HogwildDownpour>(
+        working.replica, *rule, links.worker(), exchange,
+        HogwildLanes::Options{.threads = replica_options.threads, .batch = batch_per_worker(config)});
+  } else {
+    worker = std::make_unique<Downpour>(working.replica, *rule, links.worker(), exchange);
+  }
   const std::int64_t unit = unit_samples(config);
   const bool adaptive = config.adaptive == "on";
   const auto samples = static_cast<std::int64_t>(data.train->size());
   const std::int64_t most_units =
       std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch), 1, kMostUnitsOfALease);
   Pace pace({.most_batches = static_cast<int>(most_units), .most_units_of_lease = most_units});
+  std::optional<int> loader_threads;
+  if (config.loader_threads >= 0) {
+    loader_threads = static_cast<int>(config.loader_threads);
+  }
   LeasedBatches batches(*data.train, sampler, *served.leases,
                         {.batch = batch_per_worker(config),
                          .batches_per_unit = config.n_push,
                          .units_per_lease = adaptive ? 1 : most_units,
+                         .loader_threads = loader_threads,
                          .inherited = [&](const UnitReport& done) {
                            return links.worker().report(done, "", Clock::now() + team.patience).outcome.ok();
                          }});
-  StepReport report = downpour.join();
+  StepReport report = worker->join();
   const auto begin = Clock::now();
   LossSums sums;
+  std::int64_t told = place.step;  ///< steps that chaos has heard of
   while (report.outcome == StepReport::Outcome::stepped || report.outcome == StepReport::Outcome::end_of_epoch) {
     if (report.stop || (report.outcome == StepReport::Outcome::end_of_epoch && batches.finished())) {
       break;
@@ -58,21 +75,25 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
       break;  // while it waited for samples
     }
     const Pace::Times times = {
-        .all = seconds_since(begin), .links = downpour.wait_seconds(), .leases = batches.lease_seconds()};
+        .all = seconds_since(begin), .links = worker->exchange().wait_seconds(), .leases = batches.lease_seconds()};
     if (adaptive && pace.note(times)) {
       batches.set_amounts(pace.units_of_lease(), pace.batches());
-      downpour.set_exchange(pace.batches(), config.prefetch != "off" && pace.batches() > 1);
+      worker->exchange().set_exchange(pace.batches(), config.prefetch != "off" && pace.batches() > 1);
     }
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
-      team.chaos->before_step(place.step + 1, team.activity->compute(), stop_requested);
+      // It hears of every step, also where several were made together; of one that was refused once more.
+      for (std::int64_t step = std::min(told, place.step) + 1; step <= place.step + 1; ++step) {
+        team.chaos->before_step(step, team.activity->compute(), stop_requested);
+      }
+      told = place.step + 1;
     }
     const SampleRun& last = batches.unit().samples;
     const auto update = static_cast<std::uint64_t>(last.epoch) * steps_per_epoch +
                         static_cast<std::uint64_t>(last.first / (unit * units_of_step(config)));
-    report = downpour.step(batches, {.update = update_options(update), .stop = stop_requested()});
+    report = worker->step(batches, {.update = update_options(update), .stop = stop_requested()});
     if (report.outcome == StepReport::Outcome::stepped && report.sums.rows > 0) {
-      place.step += 1;
+      place.step += report.updates;
       sums += report.sums;
       const double seconds = seconds_since(begin);
       working.observer.stepped({.epoch = batches.epoch() + 1,
@@ -87,13 +108,13 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   place.epoch = static_cast<std::uint64_t>(batches.epoch());
   if (report.outcome == StepReport::Outcome::stepped && report.stop) {
     summary.status = "interrupted";
-    report = downpour.settle(batches);
+    report = worker->settle(batches);
   }
   if (!went_on(report, place, summary) && summary.status == "diverged") {
-    downpour.tell_trouble(batches, summary.problem);
+    worker->exchange().tell_trouble(batches, summary.problem);
   }
   if (report.outcome != StepReport::Outcome::group_lost) {
-    (void)downpour.rest();
+    (void)worker->exchange().rest();
   }
   doing(WorkerActivity::Kind::ending);
   place.train_seconds = seconds_since(begin);

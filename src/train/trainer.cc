@@ -112,6 +112,9 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   options.seed = config.seed;
   options.watch = &team.activity->compute();
   options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
+  if (has_hogwild_workers(config)) {
+    options.threads = static_cast<int>(std::min<std::int64_t>(options.threads, config.n_push));
+  }
   options.micro_batches = config.accumulate;
   if (team.served != nullptr && touches_few_rows(graph, table) && config.threads <= 1 && config.accumulate == 1) {
     options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
@@ -119,11 +122,13 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   const std::int64_t share = batch_per_worker(config);
   const std::int64_t rows = (share + config.accumulate - 1) / config.accumulate;
-  options.mode = config.thread_mode == "auto"    ? faster_thread_mode(graph, rows, options.threads)
-                 : config.thread_mode == "lanes" ? ThreadMode::lanes
-                                                 : ThreadMode::kernels;
+  options.mode = config.thread_mode == "lanes"     ? ThreadMode::lanes
+                 : config.thread_mode == "kernels" ? ThreadMode::kernels
+                                                   : faster_thread_mode(graph, rows, options.threads);
   config.threads = options.threads;
-  config.thread_mode = thread_mode_name(options.mode);
+  if (!has_hogwild_workers(config)) {
+    config.thread_mode = thread_mode_name(options.mode);
+  }
   replica = std::make_unique<Replica>(graph, table, options);
   table.initialize(config.seed, replica->values());
   const GroupOptions group_options = {.most_rows = share, .patience = team.patience};
@@ -218,9 +223,9 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
       fmt::format("update  {}, batch {}{}, rate {}", run.rule->name(), run.config.batch,
                   run.config.accumulate > 1 ? fmt::format(" in {} parts", run.config.accumulate) : "", run.config.lr),
       fmt::format("threads {} ({})", run.config.threads,
-                  run.config.algorithm == "hogwild"   ? "each on batches of its own"
-                  : run.config.thread_mode == "lanes" ? "each on its part of the batch"
-                                                      : "inside each kernel"),
+                  run.config.algorithm == "hogwild" || has_hogwild_workers(run.config) ? "each on batches of its own"
+                  : run.config.thread_mode == "lanes"                                  ? "each on its part of the batch"
+                                                                                       : "inside each kernel"),
       fmt::format("folder  {}", run.folder->path().string())};
   if (initialised) {
     lines.push_back(
