@@ -143,7 +143,7 @@ TEST_P(DownpourTouched, AWorkerMayChangeHowItFetches) {
   std::vector<double> found;
   for (int step = 0; step < kSteps; ++step) {
     // Its own steps are those of the servers only while nothing of its rule is older.
-    downpour.set_exchange(1 + (rule_->slots() == 0 ? step / 2 % 3 : 0), false);
+    downpour.exchange().set_exchange(1 + (rule_->slots() == 0 ? step / 2 % 3 : 0), false);
     const std::vector<double> next = losses(downpour, samples, 1);
     found.insert(found.end(), next.begin(), next.end());
   }

@@ -40,7 +40,7 @@ StepReport HogwildDownpour::step(BatchStream& batches, const StepRequest& reques
   exchange().add(std::array{gradient_.total()}, 1, report.sums, static_cast<int>(updates));
   gradient_.clear();
   if (UnitExchange::Ending ending = exchange().push(batches, unit)) {
-    if (ending->outcome != StepReport::Outcome::stepped) {
+    if (ending->updates > 0) {
       ending->sums = report.sums;
     }
     return *ending;

@@ -116,7 +116,8 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
     options.threads = static_cast<int>(std::min<std::int64_t>(options.threads, config.n_push));
   }
   options.micro_batches = config.accumulate;
-  if (team.served != nullptr && touches_few_rows(graph, table) && config.threads <= 1 && config.accumulate == 1) {
+  if (team.served != nullptr && !has_hogwild_workers(config) && touches_few_rows(graph, table) && config.threads <= 1 &&
+      config.accumulate == 1) {
     options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
     options.gradient_rows = GradientRows::touched;
   }
