@@ -190,7 +190,7 @@ bool HogwildLanes::update(Lane& lane, const Batch& samples, std::int64_t first, 
   if (listener) {
     const double length = update.gradient_norm.value_or(0);
     const bool clipped = options.clip_norm > 0 && length > options.clip_norm;
-    listener(gradient, clipped ? static_cast<float>(options.clip_norm / length) : 1.0F);
+    listener(gradient, clipped ? static_cast<float>(options.clip_norm / length) : 1.0F, sums);
   }
   lane.report.sums += sums;
   return true;

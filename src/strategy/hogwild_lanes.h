@@ -27,9 +27,9 @@ class HogwildLanes {
     /// For comparison: a mutex around all that is shared, so that reads and updates happen one after the other.
     bool locked = false;
   };
-  /// Hears of the gradient of each update that was made, on the thread that made it, and what it was multiplied with to
-  /// be no longer than allowed.
-  using Listener = std::function<void(const SparseGradient& gradient, float factor)>;
+  /// Hears of the gradient of each update that was made, on the thread that made it, what it was multiplied with to be
+  /// no longer than allowed, and the sums of its batch.
+  using Listener = std::function<void(const SparseGradient& gradient, float factor, const LossSums& sums)>;
   static constexpr Clock::duration kPortionTime = std::chrono::milliseconds(1);
 
   /// Both are borrowed.
