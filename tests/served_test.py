@@ -207,11 +207,12 @@ class Failures(ServedTest):
             for algorithm, choices in ALGORITHMS.items():
                 with self.subTest(transport=transport, algorithm=algorithm):
                     name = f"{algorithm}-{transport}"
-                    output = self.train(*self.small(name), *choices, "--workers", "3", "--servers", "2", "--epochs", "4",
-                                        "--transport", transport, "--chaos", "kill worker 1 at step 17")
+                    # So many samples that worker 1, should it be slow to begin, still gets 17 batches of them.
+                    output = self.train(*self.small(name, samples=6000), *choices, "--workers", "3", "--servers", "2",
+                                        "--epochs", "4", "--transport", transport, "--chaos", "kill worker 1 at step 17")
                     self.assertIn("lost: worker 1 (pid ", output)
                     self.assertEqual(self.summary(name)["status"], "finished")
-                    self.expect_every_sample_once(name, 6000)
+                    self.expect_every_sample_once(name, 24000)
                     self.expect_nothing_left(name)
 
     def test_two_of_three_workers_may_die(self):
