@@ -5,6 +5,7 @@ served_test.py PROGRAM    the distbelief executable
 
 import json
 import os
+import re
 import random
 import signal
 import struct
@@ -14,7 +15,7 @@ import job_test
 from job_test import SURVIVABLE, TRANSPORTS, processes_in
 from test_main import main
 
-# Every algorithm whose parameters are with servers, with its choices.
+#Every algorithm whose parameters are with servers, with its choices.
 ALGORITHMS = {
     "async": ["--algorithm", "async"],
     "downpour": ["--algorithm", "downpour", "--n-push", "2", "--n-fetch", "3"],
@@ -26,8 +27,7 @@ ALGORITHMS = {
     "downpour-prefetch": ["--algorithm", "downpour", "--n-push", "3", "--n-fetch", "1", "--prefetch", "on"],
 }
 
-
-# Those that refuse gradients which come late.
+#Those that refuse gradients which come late.
 DROPPING = {"backup", "bounded"}
 
 
@@ -57,7 +57,7 @@ class ServedTest(job_test.JobTest):
 class Witness(ServedTest):
     """A model that counts: sample i alone has feature i, so that its weight tells how often its gradient was applied."""
     SAMPLES, BATCH, RATE = 2048, 16, 2.0 ** -10
-    # Of those that make an update of each push: in a mean of several, a gradient counts for less.
+#Of those that make an update of each push : in a mean of several, a gradient counts for less.
     ALGORITHMS = ("async", "bounded", "adaptive", "downpour", "hogwild")
 
     def recipe(self, name, algorithm):
@@ -111,6 +111,10 @@ class Algorithms(ServedTest):
                     self.assertGreater(summary["test_accuracy"], 0.8)
                     units = summary["steps"] * (2 if algorithm == "backup" else 1)
                     self.assertEqual(sum(summary["staleness"]["histogram"].values()), units)
+                    with open(self.path(name) + "/metrics.jsonl") as file:
+                        rows = [json.loads(line) for line in file]
+                    self.assertEqual(sum(value for row in rows for key, value in row.items()
+                                         if re.fullmatch(r"staleness_\d+", key)), units)
                     self.expect_every_sample_once(name, 4500)
                     self.expect_nothing_left(name)
 
@@ -169,7 +173,7 @@ class Algorithms(ServedTest):
         self.train(*self.small("warm"), *ALGORITHMS["async"], "--workers", "3", "--servers", "2", "--epochs", "2",
                    "--warm-start", "80", "--transport", "socket")
         self.expect_every_sample_once("warm", 3000)
-        # Whoever pushes alone computes from what it pushed before.
+#Whoever pushes alone computes from what it pushed before.
         self.assertGreaterEqual(self.summary("warm")["staleness"]["histogram"]["0"], 80)
 
     def test_a_loss_that_rises_lowers_the_rate(self):
@@ -207,7 +211,7 @@ class Failures(ServedTest):
             for algorithm, choices in ALGORITHMS.items():
                 with self.subTest(transport=transport, algorithm=algorithm):
                     name = f"{algorithm}-{transport}"
-                    # So many samples that worker 1, should it be slow to begin, still gets 17 batches of them.
+#So many samples that worker 1, should it be slow to begin, still gets 17 batches of them.
                     output = self.train(*self.small(name, samples=6000), *choices, "--workers", "3", "--servers", "2",
                                         "--epochs", "4", "--transport", transport, "--chaos", "kill worker 1 at step 17")
                     self.assertIn("lost: worker 1 (pid ", output)

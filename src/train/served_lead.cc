@@ -32,6 +32,7 @@ struct Trainer::Run::Leading {
   bool enough = false;  ///< training should stop early
   std::int64_t logged_step = 0;
   std::uint64_t applied_samples = 0;
+  StalenessCounts logged_staleness = {};
 
   bool goes_on() const {
     return run.state.epoch < static_cast<std::uint64_t>(run.config.epochs) && !enough && servers.ok() &&
@@ -150,12 +151,32 @@ struct Trainer::Run::Leading {
       if (!servers.ok() || !snapshot()) {
         return;
       }
+      log_staleness();
       if (const Outcome outcome = run.end_epoch(state.train_seconds - state.epoch_began, enough);
           !outcome.ok() || enough) {
         return;
       }
       state.position = news.samples - state.epoch * samples;
     }
+  }
+
+  /// Of the units since the row before, how many were how old.
+  void log_staleness() {
+    const StalenessCounts now = books.staleness();
+    const std::uint64_t units = now.count - logged_staleness.count;
+    if (units == 0) {
+      return;
+    }
+    std::vector<std::pair<std::string, double>> values = {
+        {"staleness_mean", (now.sum - logged_staleness.sum) / static_cast<double>(units)},
+        {"staleness_max", static_cast<double>(now.most)}};
+    for (std::size_t i = 0; i < now.units.size(); ++i) {
+      if (const std::uint64_t count = now.units[i] - logged_staleness.units[i]; count > 0) {
+        values.emplace_back(fmt::format("staleness_{}", i), static_cast<double>(count));
+      }
+    }
+    run.log(values);
+    logged_staleness = now;
   }
 
   void watch_divergence(const LossSums& sums) {
@@ -204,6 +225,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const Note
   leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
   served.plan_leases(leading.begin());
+  leading.logged_staleness = books.staleness();
   const double seconds_before = state.train_seconds;
   const auto workers_left = [&] { return served.inside ? served.workers - books.left() : served.workers_left(); };
   const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
