@@ -121,11 +121,11 @@ if [[ $mode != default ]]; then
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/tsan.supp"
   if build asan test_programs distbelief_program; then
-    run asan 900 -LE build
+    DISTBELIEF_TEST_TRANSPORTS="threads socket" run asan 900 -LE build  # MPI has tests enough there
   fi
   # The other MPI: ranks of its own, and jobs.
   if build mpich distbelief_program mpi_test_programs; then
-    run mpich 900 -R '^(mpi|job_process|served_process_.*)$'
+    DISTBELIEF_TEST_TRANSPORTS=mpi run mpich 900 -R '^(mpi|job_process|served_process_.*)$'
   fi
   # What runs threads of its own. OpenMP's runtime is not instrumented; std threads stand in for it in this build.
   if build tsan threaded_test_programs; then

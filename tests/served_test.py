@@ -1,21 +1,26 @@
 """Jobs with parameter servers: real processes, real kills.
 
 served_test.py PROGRAM    the distbelief executable
+
+DISTBELIEF_TEST_TRANSPORTS ("threads socket mpi") says over which of them.
 """
 
 import json
 import os
-import re
 import random
+import re
 import signal
 import struct
 import sys
 
 import job_test
-from job_test import SURVIVABLE, TRANSPORTS, processes_in
+from job_test import processes_in
 from test_main import main
 
-#Every algorithm whose parameters are with servers, with its choices.
+TRANSPORTS = [transport for transport in job_test.TRANSPORTS
+              if transport in os.environ.get("DISTBELIEF_TEST_TRANSPORTS", transport).split()]
+SURVIVABLE = [transport for transport in job_test.SURVIVABLE if transport in TRANSPORTS]
+# Every algorithm whose parameters are with servers, with its choices.
 ALGORITHMS = {
     "async": ["--algorithm", "async"],
     "downpour": ["--algorithm", "downpour", "--n-push", "2", "--n-fetch", "3"],
@@ -27,7 +32,8 @@ ALGORITHMS = {
     "downpour-prefetch": ["--algorithm", "downpour", "--n-push", "3", "--n-fetch", "1", "--prefetch", "on"],
 }
 
-#Those that refuse gradients which come late.
+
+# Those that refuse gradients which come late.
 DROPPING = {"backup", "bounded"}
 
 
@@ -57,7 +63,7 @@ class ServedTest(job_test.JobTest):
 class Witness(ServedTest):
     """A model that counts: sample i alone has feature i, so that its weight tells how often its gradient was applied."""
     SAMPLES, BATCH, RATE = 2048, 16, 2.0 ** -10
-#Of those that make an update of each push : in a mean of several, a gradient counts for less.
+    # Of those that make an update of each push: in a mean of several, a gradient counts for less.
     ALGORITHMS = ("async", "bounded", "adaptive", "downpour", "hogwild")
 
     def recipe(self, name, algorithm):
@@ -173,7 +179,7 @@ class Algorithms(ServedTest):
         self.train(*self.small("warm"), *ALGORITHMS["async"], "--workers", "3", "--servers", "2", "--epochs", "2",
                    "--warm-start", "80", "--transport", "socket")
         self.expect_every_sample_once("warm", 3000)
-#Whoever pushes alone computes from what it pushed before.
+        # Whoever pushes alone computes from what it pushed before.
         self.assertGreaterEqual(self.summary("warm")["staleness"]["histogram"]["0"], 80)
 
     def test_a_loss_that_rises_lowers_the_rate(self):
@@ -211,7 +217,7 @@ class Failures(ServedTest):
             for algorithm, choices in ALGORITHMS.items():
                 with self.subTest(transport=transport, algorithm=algorithm):
                     name = f"{algorithm}-{transport}"
-#So many samples that worker 1, should it be slow to begin, still gets 17 batches of them.
+                    # So many samples that worker 1, should it be slow to begin, still gets 17 batches of them.
                     output = self.train(*self.small(name, samples=6000), *choices, "--workers", "3", "--servers", "2",
                                         "--epochs", "4", "--transport", transport, "--chaos", "kill worker 1 at step 17")
                     self.assertIn("lost: worker 1 (pid ", output)
