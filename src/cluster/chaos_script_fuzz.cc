@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   }
   try {
-    script.check_fit(3, true);
+    script.check_fit(3, 2, true);
   } catch (const InputError&) {  // expected of most
   }
   return 0;
