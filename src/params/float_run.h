@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -13,6 +14,14 @@ struct FloatRun {
   std::uint64_t end() const { return std::uint64_t{begin} + count; }
   friend bool operator==(const FloatRun&, const FloatRun&) = default;
 };
+
+inline std::size_t floats_of_runs(std::span<const FloatRun> runs) {
+  std::size_t floats = 0;
+  for (const FloatRun& run : runs) {
+    floats += run.count;
+  }
+  return floats;
+}
 
 /// Places of a range of the flat space: runs, ascending, none of which share a place.
 struct FloatRuns {

@@ -36,10 +36,7 @@ ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::ui
                                 std::span<const FloatRun> runs, std::span<const float> gradient) {
   return push(head, seen, [&](const Block& block, const UpdateOptions& options, Version block_seen) {
     const FloatRuns own = take_runs_of(block, runs);
-    std::size_t floats = 0;
-    for (const FloatRun& run : own.runs) {
-      floats += run.count;
-    }
+    const std::size_t floats = floats_of_runs(own.runs);
     const GradientRuns part = {.places = own, .floats = gradient.first(floats)};
     gradient = gradient.subspan(floats);
     return block.shard->apply(head.push, part, head.scale, options, block_seen);
@@ -236,10 +233,7 @@ std::size_t ParameterServer::read(std::span<const FloatRun> runs, std::span<std:
   std::size_t written = 0;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const FloatRuns own = take_runs_of(blocks_[i], runs);
-    std::size_t floats = 0;
-    for (const FloatRun& run : own.runs) {
-      floats += run.count;
-    }
+    const std::size_t floats = floats_of_runs(own.runs);
     versions[i] = blocks_[i].shard->read(own, values.subspan(written, floats)).value;
     written += floats;
   }

@@ -75,10 +75,7 @@ std::optional<ServerClient::RunsBody> ServerClient::move_runs(Place& place) {
   if (std::ranges::adjacent_find(runs, meet) != runs.end()) {
     unite(runs);
   }
-  std::size_t floats = 0;
-  for (const FloatRun& run : runs) {
-    floats += run.count;
-  }
+  const std::size_t floats = floats_of_runs(runs);
   const std::size_t bytes = runs_request_bytes(RequestHead::Kind::push, place.parts.size(), runs.size(), floats);
   if (is_most_of(bytes, request_bytes(RequestHead::Kind::push, place.parts.size(), place.floats))) {
     return {};
@@ -124,10 +121,7 @@ void ServerClient::begin_fetch_touched(const TouchedRuns& touched, Freshness fre
 }
 
 bool ServerClient::brought_runs(const Place& place) {
-  std::size_t floats = 0;
-  for (const FloatRun& run : place.fetched_runs) {
-    floats += run.count;
-  }
+  const std::size_t floats = floats_of_runs(place.fetched_runs);
   return place.read->reply.body_bytes == place.versions_bytes() + floats * sizeof(float);
 }
 

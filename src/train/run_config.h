@@ -145,6 +145,8 @@ std::int64_t batch_per_worker(const RunConfig& config);
 /// With servers: samples of a push, and gradients of so many workers that make a step.
 std::int64_t unit_samples(const RunConfig& config);
 std::int64_t units_of_step(const RunConfig& config);
+/// With servers: whether values are asked for one batch early.
+bool prefetches(const RunConfig& config);
 
 /// Throws InputError for combinations that make no sense.
 void check_config(const RunConfig& config);

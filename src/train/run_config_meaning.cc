@@ -42,6 +42,10 @@ std::int64_t units_of_step(const RunConfig& config) {
   return is_synchronous(config) ? config.workers - config.backup_workers : 1;
 }
 
+bool prefetches(const RunConfig& config) {
+  return config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
+}
+
 namespace {
 
 void check_backup_workers(const RunConfig& config) {
@@ -67,7 +71,7 @@ void check_backup_workers(const RunConfig& config) {
 
 void check_max_staleness(const RunConfig& config) {
   // Updates of a worker's own pushes between what it has fetched and its last push of that.
-  const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
+  const bool prefetch = prefetches(config);
   const std::int64_t behind = config.n_fetch - std::gcd(config.n_fetch, config.n_push);  // batches, of the worst unit
   const std::int64_t own = (behind + config.n_push - 1) / config.n_push + (prefetch ? 1 : 0);
   if (config.max_staleness < own) {

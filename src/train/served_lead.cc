@@ -209,8 +209,7 @@ struct Trainer::Run::Leading {
   }
 };
 
-RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
-                              const std::function<bool()>& stop_requested) {
+RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
@@ -232,7 +231,6 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const Note
   const auto begin = Clock::now();
   while (leading.goes_on()) {
     const int left = workers_left();  // asked first: what they said before they left is in the books
-    note_living(std::max(1, left));
     const bool died = somebody_died();
     const ServedBooks::News news = books.take();
     state.train_seconds = seconds_before + seconds_since(begin);
@@ -272,7 +270,6 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const Note
   links.server_changed();
   state.train_seconds = seconds_before + seconds_since(begin);
   while (workers_left() > 0 && !somebody_died()) {  // each hears with its next push that training is over
-    note_living(std::max(1, workers_left()));
     std::this_thread::sleep_for(kLeaderTurn);
   }
   books.close_all();

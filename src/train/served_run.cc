@@ -39,7 +39,6 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
       books.heard(request, reply, words);
     };
   }
-  std::atomic<int> living = served.workers;  // what it costs to ask is not for every block of every push
   const bool softsync = config.algorithm == "softsync";
   const bool staleness_rate = config.staleness_lr == "on" || (config.staleness_lr == "auto" && softsync);
   const bool synchronous = is_synchronous(config);
@@ -51,7 +50,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     options.drop_nonfinite = false;
     options.staleness_rate = staleness_rate;
     if (softsync && pushes >= warm) {
-      options.gather = std::max(1, living / static_cast<int>(config.n));
+      options.gather = std::max(1, (served.workers - absent) / static_cast<int>(config.n));
     }
     if (synchronous) {
       options.gather = std::max(1, std::min(units, served.workers - absent));
@@ -63,13 +62,8 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     options.max_staleness = synchronous ? 0 : static_cast<std::uint64_t>(config.max_staleness);
   }
   ServedLinks links(served, table, *rule, replica->values(), std::move(options), heard);
-  const NoteLiving note_living = [&](int workers) {
-    if (living.exchange(workers) != workers) {
-      links.server_changed();
-    }
-  };
   if (served.leads()) {
-    return lead_and_work(links, books, note_living, sampler, stop_requested);
+    return lead_and_work(links, books, sampler, stop_requested);
   }
   RunSummary summary;
   summary.status = "finished";
@@ -80,7 +74,6 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     }
   }
   while (served.is_server() && !served.leader_left()) {
-    note_living(served.workers_left());
     if (!served.is_worker()) {
       let_go_wrong(links.server(), stop_requested);
     }
@@ -97,10 +90,10 @@ void Trainer::Run::let_go_wrong(const ParameterServer& server, const std::functi
   }
 }
 
-RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
-                                       const Sampler& sampler, const std::function<bool()>& stop_requested) {
+RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, const Sampler& sampler,
+                                       const std::function<bool()>& stop_requested) {
   if (!team.served->is_worker()) {
-    return lead(links, books, note_living, stop_requested);
+    return lead(links, books, stop_requested);
   }
   Replica own(graph, table, replica_options);
   TrainingState place;
@@ -120,7 +113,7 @@ RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, c
       }
     });
     try {
-      summary = lead(links, books, note_living, stop_requested);
+      summary = lead(links, books, stop_requested);
     } catch (...) {
       over = true;  // it has nobody any more to lease from
       throw;

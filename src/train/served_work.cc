@@ -27,9 +27,8 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   RunSummary summary;
   summary.status = "finished";
   doing(WorkerActivity::Kind::meeting);
-  const bool prefetch = config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
   const UnitExchange::Options exchange = {.fetch_every = static_cast<int>(config.n_fetch),
-                                          .prefetch = prefetch,
+                                          .prefetch = prefetches(config),
                                           .whole_steps = is_synchronous(config),
                                           .patience = team.patience};
   std::unique_ptr<ServedStrategy> worker;

@@ -116,13 +116,10 @@ struct Trainer::Run {
                   const std::function<bool()>& stop_requested);
   /// What --chaos says of a server's links. A server counts steps by what it gets: a push of every worker is one.
   void let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested);
-  /// Told how many workers there are, as often as it is known.
-  using NoteLiving = std::function<void(int)>;
   /// The leader, with a worker beside it where servers are inside the workers.
-  RunSummary lead_and_work(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
-                           const Sampler& sampler, const std::function<bool()>& stop_requested);
-  RunSummary lead(ServedLinks& links, ServedBooks& books, const NoteLiving& note_living,
-                  const std::function<bool()>& stop_requested);
+  RunSummary lead_and_work(ServedLinks& links, ServedBooks& books, const Sampler& sampler,
+                           const std::function<bool()>& stop_requested);
+  RunSummary lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested);
   struct Leading;
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
