@@ -32,10 +32,12 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-un
 # Contraction of a*b+c may differ between loops of one file; equal bits need it to be the compiler's last word.
 add_compile_options(-ffp-contract=fast -fno-math-errno)
 
+set(DISTBELIEF_COLD -O1)  # for code in which no time is spent when training: to be built quickly
 if(DISTBELIEF_SANITIZE)
   add_compile_options(-fsanitize=${DISTBELIEF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${DISTBELIEF_SANITIZE})
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # instrumented code at -O2 takes half as long again to compile
+  set(DISTBELIEF_COLD -O0)
   add_compile_definitions(DISTBELIEF_SANITIZED=1)
   if(DISTBELIEF_SANITIZE MATCHES "thread")
     add_compile_definitions(DISTBELIEF_STD_THREADS=1)

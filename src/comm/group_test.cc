@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <functional>
 
 #include "base/random.h"
@@ -38,28 +39,32 @@ std::vector<float> sum_of(int ranks, std::size_t count) {
 
 void expect_close(std::span<const float> found, std::span<const float> wanted, const std::string& what) {
   ASSERT_EQ(found.size(), wanted.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    ASSERT_NEAR(found[i], wanted[i], 1e-5) << what << ", element " << i;
-  }
+  const auto close = [](float one, float other) { return std::abs(one - other) <= 1e-5F; };
+  const auto [apart, there] = std::ranges::mismatch(found, wanted, close);
+  ASSERT_EQ(apart, found.end()) << what << ", element " << apart - found.begin() << " is " << *apart << ", not "
+                                << *there;
 }
 
 constexpr Group::Algorithm kAlgorithms[] = {Group::Algorithm::doubling, Group::Algorithm::halving,
                                             Group::Algorithm::ring};
 
 TEST(Group, AllReduceGivesEveryMemberTheSameBits) {
-  for (const Group::Algorithm algorithm : kAlgorithms) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{1000}, std::size_t{300'000}}) {
+    std::vector<std::vector<float>> numbers;
+    std::vector<float> sum(count);
     for (int ranks = 1; ranks <= 7; ++ranks) {
-      for (const std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{1000}, std::size_t{300'000}}) {
-        std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
+      numbers.push_back(numbers_of(ranks - 1, count));
+      std::ranges::transform(sum, numbers.back(), sum.begin(), std::plus<>());
+      for (const Group::Algorithm algorithm : kAlgorithms) {
+        std::vector<std::vector<float>> results = numbers;
         run_ranks(ranks, [&](Fabric& fabric) {
           Group group(fabric, all_ranks(fabric), 1);
-          std::vector<float> data = numbers_of(fabric.rank().value, count);
-          const Outcome outcome = group.all_reduce(data, algorithm, soon());
+          const Outcome outcome =
+              group.all_reduce(results[static_cast<std::size_t>(fabric.rank().value)], algorithm, soon());
           EXPECT_TRUE(outcome.ok()) << outcome.reason;
-          results[static_cast<std::size_t>(fabric.rank().value)] = std::move(data);
         });
         const std::string what = fmt::format("algorithm {}, {} members", static_cast<int>(algorithm), ranks);
-        expect_close(results[0], sum_of(ranks, count), what);
+        expect_close(results[0], sum, what);
         for (const std::vector<float>& other : results) {
           EXPECT_EQ(other, results[0]) << what;
         }
@@ -101,18 +106,21 @@ TEST(Group, ReduceScatterThenAllGatherIsAnAllReduce) {
 }
 
 TEST(Group, AnyMemberCanBeTheRoot) {
+  constexpr std::size_t kCount = 70'000;
+  const std::vector<float> later = numbers_of(99, kCount);
   for (const int ranks : {1, 2, 3, 4, 6}) {
+    const std::vector<float> sum = sum_of(ranks, kCount);
     for (int root = 0; root < ranks; ++root) {
       run_ranks(ranks, [&](Fabric& fabric) {
         Group group(fabric, all_ranks(fabric), 1);
-        std::vector<float> data = numbers_of(fabric.rank().value, 70'000);
+        std::vector<float> data = numbers_of(fabric.rank().value, kCount);
         ASSERT_TRUE(group.reduce(data, root, soon()).ok());
         if (group.position() == root) {
-          expect_close(data, sum_of(ranks, data.size()), "root");
-          data = numbers_of(99, data.size());
+          expect_close(data, sum, "root");
+          data = later;
         }
         ASSERT_TRUE(group.broadcast(std::as_writable_bytes(std::span(data)), root, soon()).ok());
-        ASSERT_EQ(data, numbers_of(99, data.size()));
+        ASSERT_EQ(data, later);
       });
     }
   }

@@ -7,12 +7,15 @@
 namespace distbelief {
 namespace {
 
-constexpr std::size_t kPieceBytes = Fabric::kMaxMessageBytes / 4;
+constexpr std::size_t kMostBytesOfAPiece = Fabric::kMaxMessageBytes / 4;
 
 }  // namespace
 
 PeerRounds::PeerRounds(Group& group, std::size_t bytes, int window)
-    : group_(group), fabric_(group.fabric()), bytes_(bytes), pieces_((bytes + kPieceBytes - 1) / kPieceBytes) {
+    : group_(group),
+      fabric_(group.fabric()),
+      bytes_(bytes),
+      pieces_((bytes + kMostBytesOfAPiece - 1) / kMostBytesOfAPiece) {
   check(bytes > 0 && window > 0, "messages have bytes, and at least one can be on its way");
   const auto size = static_cast<std::size_t>(group.size());
   slots_ = std::vector<Slot>(static_cast<std::size_t>(window));
@@ -53,8 +56,8 @@ Tag PeerRounds::tag(std::uint64_t round, std::size_t piece) const {
 }
 
 std::span<std::byte> PeerRounds::piece_of(const Buffer& memory, std::size_t piece) const {
-  const std::size_t begin = piece * kPieceBytes;
-  return std::span(memory.data(), bytes_).subspan(begin, std::min(kPieceBytes, bytes_ - begin));
+  const std::size_t begin = piece * kMostBytesOfAPiece;
+  return std::span(memory.data(), bytes_).subspan(begin, std::min(kMostBytesOfAPiece, bytes_ - begin));
 }
 
 void PeerRounds::expect(int position) {

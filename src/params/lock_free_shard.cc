@@ -15,10 +15,10 @@ namespace {
 constexpr std::int64_t kPiece = 1024;  // floats
 // Floats of rows that are read, changed and written together: enough that calling the rule costs little, few enough
 // that another thread seldom writes the same ones in between.
-constexpr std::int64_t kPacked = 32;
+constexpr std::int64_t kPackedRows = 32;
 constexpr std::size_t kMostSlots = 2;
 
-std::size_t place(std::int64_t value) { return static_cast<std::size_t>(value); }
+std::size_t as_size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 float relaxed_load(float& shared) { return std::atomic_ref(shared).load(std::memory_order_relaxed); }
 void relaxed_store(float& shared, float value) { std::atomic_ref(shared).store(value, std::memory_order_relaxed); }
@@ -53,7 +53,7 @@ struct alignas(64) Workplace {
 LockFreeShard::LockFreeShard(const ParameterTable& table, const UpdateRule& rule, std::span<float> values)
     : table_(table), rule_(rule), values_(values) {
   check(std::ssize(values) == table.size(), "the values are those of the table");
-  check(place(rule.slots()) <= kMostSlots, "a rule has at most kMostSlots slots");
+  check(as_size(rule.slots()) <= kMostSlots, "a rule has at most kMostSlots slots");
   for (const ParameterEntry& entry : table.entries()) {
     if (!entry.frozen && entry.spec.row_floats == 0) {
       for (std::int64_t begin = entry.range.begin; begin < entry.range.end; begin += kPiece) {
@@ -79,7 +79,7 @@ void LockFreeShard::read_rows(std::span<const TouchedRows> touched, std::span<fl
     for (const std::int32_t row : part.rows) {
       const std::int64_t begin = part.offset(row);
       for (std::int64_t i = begin; i < begin + width; ++i) {
-        copy[place(i)] = relaxed_load(values_[place(i)]);
+        copy[as_size(i)] = relaxed_load(values_[as_size(i)]);
       }
     }
   }
@@ -149,7 +149,7 @@ bool LockFreeShard::apply_dense(const Piece& piece, std::span<const float> gradi
       racy_read(slots_[slot].as<float>().data() + begin, work.slots[slot], count);
     }
     const auto slots = work.slot_pointers();
-    rule_.apply(step, {values, place(count)}, {work.gradient, place(count)}, std::span(slots).first(slots_.size()));
+    rule_.apply(step, {values, as_size(count)}, {work.gradient, as_size(count)}, std::span(slots).first(slots_.size()));
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       racy_write(work.slots[slot], slots_[slot].as<float>().data() + begin, count);
     }
@@ -161,14 +161,14 @@ bool LockFreeShard::apply_dense(const Piece& piece, std::span<const float> gradi
 bool LockFreeShard::apply_rows(const TouchedRows& touched, std::span<const float> gradient, float scale,
                                const UpdateOptions& options, const UpdateStep& step) {
   const std::int64_t width = touched.row_floats();
-  const std::size_t at_once = place(std::max<std::int64_t>(1, kPacked / width));
-  Workplace<kPacked> work;
+  const std::size_t at_once = as_size(std::max<std::int64_t>(1, kPackedRows / width));
+  Workplace<kPackedRows> work;
   const auto slots = work.slot_pointers();
   bool finite = true;
   for (std::size_t first = 0; first < touched.rows.size(); first += at_once) {
     const auto rows = touched.rows.subspan(first, std::min(at_once, touched.rows.size() - first));
-    for (std::int64_t column = 0; column < width; column += kPacked) {  // once, unless a row alone is too long
-      const std::int64_t part = std::min(width - column, kPacked);
+    for (std::int64_t column = 0; column < width; column += kPackedRows) {  // once, unless a row alone is too long
+      const std::int64_t part = std::min(width - column, kPackedRows);
       const std::int64_t packed = part * std::ssize(rows);
       // Calls visit(place in the flat space, place here) for each float.
       const auto for_each_float = [&](const auto& visit) {
@@ -176,7 +176,7 @@ bool LockFreeShard::apply_rows(const TouchedRows& touched, std::span<const float
         for (const std::int32_t row : rows) {
           const std::int64_t begin = touched.offset(row) + column;
           for (std::int64_t i = begin; i < begin + part; ++i, ++here) {
-            visit(place(i), here);
+            visit(as_size(i), here);
           }
         }
       };
@@ -188,7 +188,7 @@ bool LockFreeShard::apply_rows(const TouchedRows& touched, std::span<const float
         for_each_float(
             [&](std::size_t there, std::int64_t here) { work.slots[slot][here] = relaxed_load(shared[there]); });
       }
-      rule_.apply(step, {work.values, place(packed)}, {work.gradient, place(packed)},
+      rule_.apply(step, {work.values, as_size(packed)}, {work.gradient, as_size(packed)},
                   std::span(slots).first(slots_.size()));
       for_each_float([&](std::size_t there, std::int64_t here) { relaxed_store(values_[there], work.values[here]); });
       for (std::size_t slot = 0; slot < slots_.size(); ++slot) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kPacked = 256;  // floats: calling the rule then costs little, and all of it stays in cache
 
-std::size_t place(std::int64_t value) { return static_cast<std::size_t>(value); }
+std::size_t as_count(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 Range in_range(const FloatRun& run, std::uint32_t origin) {
   return {std::int64_t{run.begin} - origin, static_cast<std::int64_t>(run.end()) - origin};
@@ -47,7 +47,7 @@ struct alignas(64) PackedFloats {
     std::size_t here = 0;
     for (std::size_t i = 0; i < ranges; ++i) {
       for (std::int64_t there = from[i].begin; there < from[i].end; ++there, ++here) {
-        visit(place(there), here);
+        visit(as_count(there), here);
       }
     }
   }
@@ -72,7 +72,7 @@ UpdateReport ParameterShard::apply(PushId push, const GradientRuns& gradient, fl
     report.version = Version{++version_.value};
     return report;
   }
-  const Buffer whole = Buffer::zeroed(place(range_.size()) * sizeof(float));
+  const Buffer whole = Buffer::zeroed(as_count(range_.size()) * sizeof(float));
   const float* next = gradient.floats.data();
   for (const FloatRun& run : gradient.places.runs) {
     std::copy_n(next, run.count, whole.as<float>().data() + in_range(run, gradient.places.origin).begin);
@@ -96,7 +96,7 @@ bool ParameterShard::apply_runs(const GradientRuns& gradient, float scale, float
   }
   bool finite = true;
   const auto apply_packed = [&] {
-    const std::size_t count = place(packed.floats);
+    const std::size_t count = as_count(packed.floats);
     packed.for_each_float([&](std::size_t there, std::size_t here) { packed.values[here] = values_[there]; });
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       const std::span<float> own = slots_[slot].as<float>();

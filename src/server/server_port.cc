@@ -12,6 +12,12 @@
 #include "server/request.h"
 
 namespace distbelief {
+namespace {
+
+/// Of a server: to hand a request over to another thread and back would take longer than to answer it.
+constexpr std::size_t kFewFloats = 16 * 1024;
+
+}  // namespace
 
 /// One channel of one client. All but `state` belongs to the fabric's thread, except while it is being answered.
 class ServerPort::Served {
@@ -48,6 +54,9 @@ class ServerPort::Served {
     return false;
   }
 
+  bool is_quick() const {
+    return request_.kind == RequestHead::Kind::push || request_.kind == RequestHead::Kind::fetch;
+  }
   // On a thread that answers.
   bool must_wait(ServerPort& port) const { return port.must_wait(request_, in_bytes()); }
   void answer(ServerPort& port) {
@@ -229,6 +238,10 @@ bool ServerPort::advance() {
 }
 
 void ServerPort::hand_over(Served& served) {
+  if (server_.floats() <= kFewFloats && served.is_quick() && !served.must_wait(*this)) {
+    served.answer(*this);
+    return;
+  }
   served.state = Served::State::answering;
   const std::scoped_lock lock(mutex_);
   waiting_.push_back(&served);

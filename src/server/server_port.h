@@ -17,8 +17,9 @@
 namespace distbelief {
 
 /// What the clients of a server say to it, over a fabric. One thread moves bytes (advance()), others answer, so that a
-/// push is received while another is applied. A client that is lost, or that says what is no request, is not listened
-/// to any more; the others do not notice.
+/// push is received while another is applied; but the first answers itself where a server is so small that this is
+/// quick. A client that is lost, or that says what is no request, is not listened to any more; the others do not
+/// notice.
 class ServerPort {
  public:
   struct Options {

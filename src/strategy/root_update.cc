@@ -7,7 +7,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::size_t kCulpritBytes = 256;
+constexpr std::size_t kMostCulpritBytes = 256;
 
 }  // namespace
 
@@ -53,9 +53,9 @@ StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
 Outcome RootUpdate::share(WholeUpdate& update, Clock::time_point deadline) {
   struct Verdict {
     bool applied;
-    std::array<char, kCulpritBytes> culprit;
+    std::array<char, kMostCulpritBytes> culprit;
   } verdict = {update.applied, {}};
-  update.culprit.copy(verdict.culprit.data(), kCulpritBytes - 1);
+  update.culprit.copy(verdict.culprit.data(), kMostCulpritBytes - 1);
   Outcome outcome = group_.broadcast(std::as_writable_bytes(std::span(&verdict, 1)), 0, deadline);
   if (outcome.ok() && verdict.applied) {
     outcome = group_.broadcast(std::as_writable_bytes(replica_.values()), 0, deadline);

@@ -13,7 +13,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::int64_t kMostClasses = 1 << 20;
+constexpr std::int64_t kMostLabels = 1 << 20;
 
 /// What follows 'KEY': in the header, a Python dictionary as NumPy itself writes it.
 std::string_view value_of(std::string_view header, std::string_view key, const FileBytes& file) {
@@ -96,7 +96,7 @@ bool is_float(ArrayElement type) { return type == ArrayElement::f32 || type == A
 
 void add_classes(const NpyArray& array, const FileBytes& file, const NpyOptions& options,
                  ArrayDataset::Contents& contents) {
-  const std::int64_t most = options.classes > 0 ? options.classes : kMostClasses;
+  const std::int64_t most = options.classes > 0 ? options.classes : kMostLabels;
   std::int64_t seen = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(array.dims[0]); ++i) {
     const std::int64_t label = value_at<std::int64_t>(array, i);

@@ -13,11 +13,11 @@ namespace {
 
 enum Parameter : std::size_t { kScale, kShift };
 
-constexpr int kLanes = 16;
+constexpr int kPartialSums = 16;
 
 /// Sums of many floats by lanes, so that the compiler can use vectors and the order is always the same.
-float add_lanes(float (&lanes)[kLanes]) {
-  for (int width = kLanes / 2; width > 0; width /= 2) {
+float add_lanes(float (&lanes)[kPartialSums]) {
+  for (int width = kPartialSums / 2; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) {
       lanes[lane] += lanes[lane + width];
     }
@@ -26,30 +26,30 @@ float add_lanes(float (&lanes)[kLanes]) {
 }
 
 DISTBELIEF_MULTIVERSION float sum(const float* x, std::int64_t count) {
-  float lanes[kLanes] = {};
+  float lanes[kPartialSums] = {};
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
+  for (; i + kPartialSums <= count; i += kPartialSums) {
+    for (int lane = 0; lane < kPartialSums; ++lane) {
       lanes[lane] += x[i + lane];
     }
   }
   for (; i < count; ++i) {
-    lanes[i % kLanes] += x[i];
+    lanes[i % kPartialSums] += x[i];
   }
   return add_lanes(lanes);
 }
 
 DISTBELIEF_MULTIVERSION float sum_of_squares(const float* x, float mean, std::int64_t count) {
-  float lanes[kLanes] = {};
+  float lanes[kPartialSums] = {};
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
+  for (; i + kPartialSums <= count; i += kPartialSums) {
+    for (int lane = 0; lane < kPartialSums; ++lane) {
       const float distance = x[i + lane] - mean;
       lanes[lane] += distance * distance;
     }
   }
   for (; i < count; ++i) {
-    lanes[i % kLanes] += (x[i] - mean) * (x[i] - mean);
+    lanes[i % kPartialSums] += (x[i] - mean) * (x[i] - mean);
   }
   return add_lanes(lanes);
 }
@@ -64,15 +64,15 @@ DISTBELIEF_MULTIVERSION void normalize_row(const float* x, float mean, float inv
 /// Σ a·b·(x − mean).
 DISTBELIEF_MULTIVERSION float centred_product(const float* a, const float* b, const float* x, float mean,
                                               std::int64_t count) {
-  float lanes[kLanes] = {};
+  float lanes[kPartialSums] = {};
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
+  for (; i + kPartialSums <= count; i += kPartialSums) {
+    for (int lane = 0; lane < kPartialSums; ++lane) {
       lanes[lane] += a[i + lane] * b[i + lane] * (x[i + lane] - mean);
     }
   }
   for (; i < count; ++i) {
-    lanes[i % kLanes] += a[i] * b[i] * (x[i] - mean);
+    lanes[i % kPartialSums] += a[i] * b[i] * (x[i] - mean);
   }
   return add_lanes(lanes);
 }

@@ -19,7 +19,7 @@ DISTBELIEF_MULTIVERSION void add_squares(const float* __restrict x, float factor
   }
 }
 
-DISTBELIEF_MULTIVERSION void add_plane(const float* __restrict x, float* __restrict sums, std::int64_t count) {
+DISTBELIEF_MULTIVERSION void add_products(const float* __restrict x, float* __restrict sums, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     sums[i] += x[i];
   }
@@ -109,7 +109,7 @@ class LocalResponseNormKernel : public Kernel {
         std::fill(sums, sums + pixels_, 0.0F);
         const std::int64_t last = std::min(channels_ - 1, c + before());
         for (std::int64_t j = std::max<std::int64_t>(0, c - after()); j <= last; ++j) {
-          add_plane(products + j * pixels_, sums, pixels_);
+          add_products(products + j * pixels_, sums, pixels_);
         }
         subtract_product(in + c * pixels_, sums, factor, out + c * pixels_, pixels_);
       }

@@ -77,7 +77,9 @@ DISTBELIEF_MULTIVERSION void add_bias_row(const float* gradient, std::int64_t wi
   *sum = own;
 }
 
-std::size_t aligned(std::int64_t floats) { return (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64; }
+std::size_t aligned_bytes(std::int64_t floats) {
+  return (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+}
 
 }  // namespace
 
@@ -98,8 +100,8 @@ ThinConvGradient::ThinConvGradient(const Shape& image, std::int64_t filters, con
 
 std::size_t ThinConvGradient::scratch_bytes(int threads) const {
   const std::int64_t taps = channels_ * window_.kernel.height * window_.kernel.width;
-  return static_cast<std::size_t>(threads) *
-         (aligned(channels_ * padded_height_ * padded_width_) + aligned(blocks_ * (taps + 1) * kChannelBlock));
+  return static_cast<std::size_t>(threads) * (aligned_bytes(channels_ * padded_height_ * padded_width_) +
+                                              aligned_bytes(blocks_ * (taps + 1) * kChannelBlock));
 }
 
 void ThinConvGradient::run(const float* input, const float* output_gradient, float* weight_gradient,
@@ -107,7 +109,7 @@ void ThinConvGradient::run(const float* input, const float* output_gradient, flo
   const std::int64_t kernel_height = window_.kernel.height;
   const std::int64_t kernel_width = window_.kernel.width;
   const std::int64_t taps = channels_ * kernel_height * kernel_width;
-  const std::size_t image_bytes = aligned(channels_ * padded_height_ * padded_width_);
+  const std::size_t image_bytes = aligned_bytes(channels_ * padded_height_ * padded_width_);
   const std::size_t own_bytes = scratch_bytes(1);
   const auto parts = std::min<std::int64_t>(images_, threads);
   const auto sums_of = [&](std::int64_t part) {
@@ -120,7 +122,7 @@ void ThinConvGradient::run(const float* input, const float* output_gradient, flo
       auto* padded = reinterpret_cast<float*>(scratch + static_cast<std::size_t>(part) * own_bytes);
       Filters* sums = sums_of(part);
       std::memset(padded, 0, image_bytes);
-      std::memset(sums, 0, aligned(blocks_ * (taps + 1) * kChannelBlock));
+      std::memset(sums, 0, aligned_bytes(blocks_ * (taps + 1) * kChannelBlock));
       for (std::int64_t n = images_ * part / parts; n < images_ * (part + 1) / parts; ++n) {
         for (std::int64_t row = 0; row < channels_ * height_; ++row) {
           const std::int64_t c = row / height_;

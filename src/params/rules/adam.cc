@@ -64,7 +64,7 @@ class Adam final : public UpdateRule {
   bool decoupled_;
 };
 
-std::unique_ptr<UpdateRule> make(const RuleOptions& options, bool decoupled) {
+std::unique_ptr<UpdateRule> make_either(const RuleOptions& options, bool decoupled) {
   require_in(options.name, "beta1", options.beta1, 0, 1);
   require_in(options.name, "beta2", options.beta2, 0, 1);
   return std::make_unique<Adam>(options.beta1, options.beta2, epsilon_of(options, 1e-8), decoupled);
@@ -72,8 +72,8 @@ std::unique_ptr<UpdateRule> make(const RuleOptions& options, bool decoupled) {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_adam_rule(const RuleOptions& options) { return make(options, false); }
+std::unique_ptr<UpdateRule> make_adam_rule(const RuleOptions& options) { return make_either(options, false); }
 
-std::unique_ptr<UpdateRule> make_adamw_rule(const RuleOptions& options) { return make(options, true); }
+std::unique_ptr<UpdateRule> make_adamw_rule(const RuleOptions& options) { return make_either(options, true); }
 
 }  // namespace distbelief

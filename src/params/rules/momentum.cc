@@ -51,7 +51,7 @@ class Momentum final : public UpdateRule {
   bool nesterov_;
 };
 
-std::unique_ptr<UpdateRule> make(const RuleOptions& options, bool nesterov) {
+std::unique_ptr<UpdateRule> make_with_momentum(const RuleOptions& options, bool nesterov) {
   const double momentum = options.momentum.value_or(0.9);
   require_in(options.name, "momentum", momentum, 0, 1);
   require_in(options.name, "dampening", options.dampening, 0, 1);
@@ -60,8 +60,12 @@ std::unique_ptr<UpdateRule> make(const RuleOptions& options, bool nesterov) {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_momentum_rule(const RuleOptions& options) { return make(options, options.nesterov); }
+std::unique_ptr<UpdateRule> make_momentum_rule(const RuleOptions& options) {
+  return make_with_momentum(options, options.nesterov);
+}
 
-std::unique_ptr<UpdateRule> make_nesterov_rule(const RuleOptions& options) { return make(options, true); }
+std::unique_ptr<UpdateRule> make_nesterov_rule(const RuleOptions& options) {
+  return make_with_momentum(options, true);
+}
 
 }  // namespace distbelief

@@ -23,7 +23,7 @@ constexpr std::size_t kLongestHello = 1024;  // of the whole, and of a refusal
 constexpr std::size_t kMostStrangers = 256;  // connections that have not said who they are
 constexpr std::chrono::seconds kStrangersTime(5);
 constexpr std::chrono::milliseconds kRetryAfter(20);
-constexpr std::chrono::milliseconds kAcceptPause(50);
+constexpr std::chrono::milliseconds kPauseWithoutDescriptors(50);
 
 /// Takes as long for any two texts of this length, so that answering time tells nothing about the secret.
 bool same_secret(std::string_view given, std::string_view secret) {
@@ -158,7 +158,7 @@ class Meeting {
       SocketListener::Accepted accepted = listener_.accept();
       if (!accepted.fd) {
         if (accepted.error != EAGAIN && accepted.error != EWOULDBLOCK) {
-          accept_again_ = Clock::now() + kAcceptPause;  // no descriptors left
+          accept_again_ = Clock::now() + kPauseWithoutDescriptors;  // no descriptors left
         }
         return;
       }

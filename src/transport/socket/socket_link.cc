@@ -172,6 +172,7 @@ bool SocketLink::write_some() {
 bool SocketLink::read_some() {
   std::size_t moved_bytes = 0;
   tls_wants_write_ = false;
+  finished_some_ = false;
   while (!lost_ && moved_bytes < kBytesInARow) {
     if (!use_staged()) {
       break;
@@ -204,7 +205,7 @@ bool SocketLink::read_some() {
       payload_came(direct);
     }
   }
-  return moved_bytes > 0;
+  return moved_bytes > 0 || finished_some_;  // then there may be more of what was read already
 }
 
 /// Where the next bytes of the payload go, and how many fit.
@@ -320,6 +321,9 @@ bool SocketLink::place_message() {
     }
     return true;
   }
+  if (finished_some_) {
+    return false;  // it is not copied if it is posted by the next call
+  }
   if (early_.contains(key)) {
     lose(fmt::format("sent two messages with one tag ({}:{})", message_.header.epoch, message_.header.sequence), false);
     return false;
@@ -343,6 +347,7 @@ bool SocketLink::end_message() {
   }
   if (message_.into != nullptr) {
     finish(*message_.into, Outcome::Kind::done, {});
+    finished_some_ = true;
   } else if (message_.early != nullptr) {
     message_.early->whole = true;
   }

@@ -103,6 +103,8 @@ class SocketLink {
   const bool checksums_;
   const std::size_t most_early_;
   std::optional<std::string> lost_;
+  // In this call of read_some(): who waited for a message may now post the one that follows, into memory of its own.
+  bool finished_some_ = false;
   bool stalled_ = false;  // the message at hand is too long to be kept, and nobody has posted it
   bool tls_wants_read_ = false;
   bool tls_wants_write_ = false;
