@@ -3,20 +3,21 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace distbelief {
 namespace {
 
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 constexpr microseconds kYieldFor{20};
-constexpr microseconds kShortNap{30};
-constexpr milliseconds kShortNapsFor{5};
-constexpr microseconds kLongNap{100};
-constexpr milliseconds kLongNapsFor{200};
-constexpr microseconds kIdleNap{1000};
+// A nap is a small part of the time for which nothing has come: what comes next is then late by a small part of what it
+// took to come. To wake up costs several microseconds of a core that somebody else may compute on.
+constexpr int kNapsAsLongAsBefore = 8;
+constexpr microseconds kShortestNap{30};
+constexpr microseconds kLongestNap{1000};
 /// A nap ends that late at most; the system's own 50 us are longer than the naps.
 constexpr unsigned long kNapSlackNanoseconds = 2'000;
 
@@ -54,7 +55,7 @@ void LinkThread::run(const std::stop_token& stop, const Fabric& fabric, const st
       sched_yield();
       continue;
     }
-    const microseconds nap = idle < kShortNapsFor ? kShortNap : idle < kLongNapsFor ? kLongNap : kIdleNap;
+    const auto nap = std::clamp<Clock::duration>(idle / kNapsAsLongAsBefore, kShortestNap, kLongestNap);
     std::unique_lock lock(mutex_);
     if (woken_.wait_for(lock, stop, nap, [&] { return wake_; })) {
       wake_ = false;

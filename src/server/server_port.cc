@@ -15,7 +15,7 @@ namespace distbelief {
 namespace {
 
 /// Of a server: to hand a request over to another thread and back would take longer than to answer it.
-constexpr std::size_t kFewFloats = 16 * 1024;
+constexpr std::size_t kFewFloats = 128 * 1024;
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "params/gradient_norm.h"
 
@@ -24,14 +25,9 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
   if (touched_) {
     touched_->find(replica_.prepare(*batch, 0, batch->size()));
   }
-  bool fetched = false;
-  if (UnitExchange::Ending ending =
-          exchange().refresh(batches, replica_.values(), fetched, touched_ ? &*touched_ : nullptr)) {
-    unpushed_.clear();
+  if (UnitExchange::Ending ending = refresh(batches)) {
+    steps_are_pushed_ = true;
     return *ending;
-  }
-  if (fetched && !unpushed_.empty()) {
-    std::ranges::transform(replica_.values(), unpushed_, replica_.values().begin(), std::plus<>());
   }
   exchange().computing(1);
   StepReport report = {.sums = touched_ ? replica_.compute_prepared() : replica_.compute_gradient(*batch),
@@ -52,7 +48,7 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
     step_locally(unit, report.sums, request.update);
   }
   if (unit.ends) {
-    unpushed_.clear();
+    steps_are_pushed_ = true;
     if (UnitExchange::Ending ending = exchange().push(batches, unit)) {
       if (ending->updates > 0) {
         ending->sums = report.sums;
@@ -61,6 +57,26 @@ StepReport Downpour::step(BatchStream& batches, const StepRequest& request) {
     }
   }
   return report;
+}
+
+UnitExchange::Ending Downpour::refresh(BatchStream& batches) {
+  const std::span<float> values = replica_.values();
+  const bool keeps = !steps_are_pushed_ && exchange().values_due();
+  if (keeps) {  // to what was fetched before: blocks that have not changed since do not come again
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float change = values[i] - before_steps_[i];
+      values[i] = std::exchange(before_steps_[i], change);
+    }
+  }
+  bool fetched = false;
+  UnitExchange::Ending ending = exchange().refresh(batches, values, fetched, touched_ ? &*touched_ : nullptr);
+  if (keeps) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float change = std::exchange(before_steps_[i], values[i]);
+      values[i] += change;
+    }
+  }
+  return ending;
 }
 
 float Downpour::clipping(const LossSums& sums, float clip_norm) const {
@@ -77,12 +93,9 @@ void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const Up
   if (!own_) {
     own_.emplace(replica_.table(), replica_.table().everything(), rule_, replica_.values());
   }
-  const std::span<float> values = replica_.values();
-  const bool keeps = !unit.ends;  // what is pushed now comes back with a fetch
-  std::vector<float> before;
-  if (keeps) {
-    before.assign(values.begin(), values.end());
-    unpushed_.resize(values.size());
+  if (steps_are_pushed_ && !unit.ends) {  // what ends a unit is pushed now, and comes back with a fetch
+    before_steps_.assign(replica_.values().begin(), replica_.values().end());
+    steps_are_pushed_ = false;
   }
   UpdateOptions own = update;
   own.rate *= exchange().rate_factor();
@@ -97,11 +110,6 @@ void Downpour::step_locally(const PushUnit& unit, const LossSums& sums, const Up
     (void)own_->apply(step, {.places = {.runs = touched_->flat()}, .floats = own_floats_}, scale, own, {});
   } else {
     (void)own_->apply(step, replica_.gradients(), scale, own, {});
-  }
-  if (keeps) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      unpushed_[i] += values[i] - before[i];
-    }
   }
 }
 

@@ -36,6 +36,8 @@ class Downpour : public ServedStrategy {
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
 
  private:
+  /// Values, if they are due; what the own steps have changed that is in no push yet is added to them.
+  UnitExchange::Ending refresh(BatchStream& batches);
   /// What the gradient of a batch is multiplied with, so that it is not longer than allowed.
   float clipping(const LossSums& sums, float clip_norm) const;
   /// Also to the worker's own copy.
@@ -44,10 +46,11 @@ class Downpour : public ServedStrategy {
   Replica& replica_;
   const UpdateRule& rule_;
   std::optional<TouchedRuns> touched_;  ///< by the batch of this step, if the replica is one of touched rows
-  std::optional<ParameterShard> own_;   ///< these four: for own steps between fetches
+  std::optional<ParameterShard> own_;   ///< these five: for own steps between fetches
   std::uint64_t own_steps_ = 0;
   std::vector<float> own_floats_;  ///< of a gradient of touched runs
-  std::vector<float> unpushed_;    ///< what the own steps have changed of batches that are in no push yet; or empty
+  bool steps_are_pushed_ = true;
+  std::vector<float> before_steps_;  ///< if not: the values without those own steps that are in no push yet
 };
 
 }  // namespace distbelief

@@ -62,6 +62,19 @@ TEST_F(DownpourTest, BetweenFetchesAWorkerStepsOnItsOwnCopy) {
   EXPECT_EQ(losses(downpour, samples, 12), alone(12));  // its own rule and the servers' do the same
 }
 
+TEST_F(DownpourTest, AFetchInsideAUnitThatBringsNothingNewChangesNothing) {
+  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
+  Replica replica(graph_, table_, {});
+  Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 2});
+  ASSERT_EQ(downpour.join().outcome, StepReport::Outcome::stepped);
+  UnitsOfTest samples(kBatch, 6);
+  const std::vector<double> found = losses(downpour, samples, 5);  // an epoch
+  const std::vector<double> wanted = alone(5);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], wanted[i], 1e-5 * wanted[i]) << "step " << i;  // own steps are taken off and added again
+  }
+}
+
 TEST_F(DownpourTest, EveryUnitIsReportedOnceItIsInEveryBlock) {
   for (const bool prefetch : {false, true}) {
     for (const int batches : {1, 2, 3}) {

@@ -31,7 +31,7 @@ UnitExchange::Ending UnitExchange::refresh(BatchStream& batches, std::span<float
                                            const TouchedRuns* touched) {
   came = false;
   touched_ = touched != nullptr;
-  if (since_fetch_ < options_.fetch_every && held_ == Held::all) {
+  if (!values_due()) {
     return {};
   }
   Clock::time_point start = Clock::now();

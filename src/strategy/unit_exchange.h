@@ -38,7 +38,9 @@ class UnitExchange {
   /// What orders have made of all rates.
   float rate_factor() const { return client_.rate_factor(); }
 
-  /// Values for the next batch, if those that are here have served their time. `came` says whether they were replaced.
+  /// Whether the values that are here have served their time, so that refresh() replaces them.
+  bool values_due() const { return since_fetch_ >= options_.fetch_every || held_ != Held::all; }
+  /// Values for the next batch, if they are due. `came` says whether they were replaced.
   /// With `touched`, which then comes with every batch, `fetch_every` 1 and no `prefetch` only what that names is
   /// fetched; the first values are all that there are, as frozen ones do not come again.
   [[nodiscard]] Ending refresh(BatchStream& batches, std::span<float> values, bool& came,
