@@ -5,7 +5,7 @@
 #                     [--workers "2 4"] [--out DIR]
 # All take the same number of samples a step over all workers: --batch is divided by their number where it is each
 # worker's own. Through parameter servers each of these small batches is an update: there the rate is divided too, or
-# momentum left out, as gradients that are late are momentum of their own.
+# Adam in the shards takes the place of momentum, as gradients that are late are momentum of their own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 transport=socket epochs=5 seeds=1 worker_counts="2 4" batch=128 out=
@@ -53,7 +53,8 @@ for workers in $worker_counts; do
       averaging) own=$((batch / workers)) goal=1 more=(--average-every 10) ;;
       gossip) own=$((batch / workers)) goal=1 ;;
       async) own=$((batch / workers)) goal=1 rate=$(awk "BEGIN {print 0.04 / $workers}") ;;
-      downpour) own=$((batch / workers)) goal=1 momentum=0 more=(--servers 2 --n-push 2 --n-fetch 2) ;;
+      downpour)
+        own=$((batch / workers)) goal=1 rate=0.0007 momentum=0 more=(--servers 2 --optimizer adam --warm-start 200) ;;
       softsync)  # divides the rate by the staleness, which is about n
         own=$((batch / workers)) goal=1 rate=$(awk "BEGIN {print 0.08 / $workers}") more=(--n 2) ;;
     esac
