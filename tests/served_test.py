@@ -486,7 +486,7 @@ class BadInput(ServedTest):
         self.expect_refusal("--adaptive on is for --algorithm downpour", "--algorithm", "async", "--adaptive", "on")
         self.expect_refusal("--adaptive on chooses --n-push and --n-fetch itself", "--algorithm", "downpour", "--adaptive",
                             "on", "--n-push", "2")
-        self.expect_refusal("--max-staleness 2: a worker's own pushes make what it has fetched 5 updates old",
+        self.expect_refusal("--max-staleness 2: a worker's own pushes make what it has fetched 6 updates old",
                             "--algorithm", "downpour", "--n-fetch", "5", "--max-staleness", "2")
         self.expect_refusal("expected a whole number of 0 or more, or none", "--max-staleness", "-1")
         self.expect_refusal("--n 2 is for --algorithm softsync", "--algorithm", "async", "--n", "2")

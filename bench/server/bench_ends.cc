@@ -155,14 +155,15 @@ void ServerEnd::serve(Station& station, Order& next) {
   transfer.receive(fabric_, kLeader, {kOrderEpoch, orders_++}, std::as_writable_bytes(std::span(&next, 1)));
   std::atomic<bool> over = false;
   Outcome outcome;
-  station.link.start(fabric_, [&] {
+  const auto advance = [&] {
     const bool moved = station.port->advance();
     if (!over && transfer.ended(fabric_, outcome)) {
       over = true;
       over.notify_one();
     }
     return moved;
-  });
+  };
+  station.link.start(fabric_, advance, [&] { return station.port->in_a_message(); });
   over.wait(false);
   station.link.stop();
   require(outcome);
@@ -218,7 +219,8 @@ struct ClientEnd::Station {
   ServerClient client;
 
   void start(const Fabric& fabric) {
-    link.start(fabric, [this] { return client.advance(); });
+    link.start(
+        fabric, [this] { return client.advance(); }, [this] { return client.in_a_message(); });
   }
 };
 

@@ -136,6 +136,22 @@ UpdateReport ParameterShard::apply(PushId push, Parts parts, float scale, const 
   return report;
 }
 
+UpdateReport ParameterShard::take(PushId push, const std::function<void()>& take, Version seen) {
+  const std::scoped_lock lock(mutex_);
+  UpdateReport report;
+  if (enter(push, seen, report)) {
+    take();
+  }
+  return report;
+}
+
+void ParameterShard::rewrite(const std::function<bool()>& change) {
+  const std::scoped_lock lock(mutex_);
+  if (change()) {
+    ++version_.value;
+  }
+}
+
 bool ParameterShard::enter(PushId push, Version seen, UpdateReport& report) {
   report.version = version_;
   report.staleness = version_ > seen ? version_.value - seen.value : 0;

@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,7 +17,8 @@
 
 namespace distbelief {
 
-/// Names one push: the seq-th unit, from 0, of a lease of samples, or so many from there on. Lease ids are never reused.
+/// Names one push: the seq-th unit, from 0, of a lease of samples, or so many from there on. Lease ids are never
+/// reused.
 struct PushId {
   std::uint64_t lease = 0;
   std::uint64_t seq = 0;
@@ -79,6 +81,12 @@ class ParameterShard {
   /// else asks for all of the gradient: no decay, no gathering, no length to measure, nothing averaged in the range.
   [[nodiscard]] UpdateReport apply(PushId push, const GradientRuns& gradient, float scale, const UpdateOptions& options,
                                    Version seen);
+  /// Takes the push once, however often it arrives, by letting `take` do with it what it likes; no rule is applied.
+  /// Nobody else reads or changes the range meanwhile.
+  [[nodiscard]] UpdateReport take(PushId push, const std::function<void()>& take, Version seen);
+  /// Lets `change` do with the values what it likes, while nobody else reads or changes the range. They are of a new
+  /// version if it says that it changed some.
+  void rewrite(const std::function<bool()>& change);
   /// Makes an update of what is gathered, if that are options.gather pushes or more. Whether the values are finite.
   [[nodiscard]] bool flush(const UpdateOptions& options);
   /// Copies the values of one version, never a mix of two.

@@ -10,6 +10,7 @@
 
 #include "base/parallel.h"
 #include "base/random.h"
+#include "params/state_keeper.h"
 
 namespace distbelief {
 namespace {
@@ -366,34 +367,6 @@ TEST(ParameterShard, ReadsOneVersionNeverAMix) {
   }
 }
 
-/// Keeps what it is shown, or puts back what it kept.
-class Memory final : public StateVisitor {
- public:
-  bool restoring = false;
-  std::map<std::string, Floats, std::less<>> kept_floats;
-  std::map<std::string, std::vector<std::uint64_t>, std::less<>> kept_numbers;
-
-  void floats(std::string_view name, std::span<float> values) override {
-    if (restoring) {
-      std::ranges::copy(kept_floats.find(name)->second, values.begin());
-    } else {
-      kept_floats.emplace(name, Floats(values.begin(), values.end()));
-    }
-  }
-  void number(std::string_view name, std::uint64_t& value) override {
-    std::vector<std::uint64_t> one = {value};
-    numbers(name, one);
-    value = one[0];
-  }
-  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
-    if (restoring) {
-      values = kept_numbers.find(name)->second;
-    } else {
-      kept_numbers.emplace(name, values);
-    }
-  }
-};
-
 TEST(ParameterShard, GoesOnFromItsVisitedStateBitForBit) {
   for (const std::string_view name : rule_names()) {
     Local local(abc_table(), {.name = std::string(name)});
@@ -402,12 +375,12 @@ TEST(ParameterShard, GoesOnFromItsVisitedStateBitForBit) {
     EXPECT_EQ(local.push(gradient, {.rate = 0.1F}, 1, {4, 0}).result, ApplyResult::applied);
     local.shard.prune_leases(3);
     EXPECT_EQ(local.push(gradient, {.rate = 0.1F, .gather = 2}, 1, {5, 0}).version, Version{1});  // only gathered
-    Memory memory;
+    StateKeeper memory;
     local.shard.visit_state(memory);
 
     Local resumed(abc_table(), {.name = std::string(name)});
     resumed.values = local.values;
-    memory.restoring = true;
+    memory.gives_back = true;
     resumed.shard.visit_state(memory);
     EXPECT_EQ(resumed.shard.version(), Version{1});
     for (Local* one : {&local, &resumed}) {

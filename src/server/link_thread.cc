@@ -18,19 +18,21 @@ constexpr microseconds kYieldFor{20};
 constexpr int kNapsAsLongAsBefore = 8;
 constexpr microseconds kShortestNap{30};
 constexpr microseconds kLongestNap{1000};
+constexpr microseconds kLongestInAMessage{100};
 /// A nap ends that late at most; the system's own 50 us are longer than the naps.
 constexpr unsigned long kNapSlackNanoseconds = 2'000;
 
 }  // namespace
 
-void LinkThread::start(const Fabric& fabric, std::function<bool()> advance, std::function<void()> begins) {
-  thread_ = std::jthread(
-      [this, &fabric, advance = std::move(advance), begins = std::move(begins)](const std::stop_token& stop) {
-        if (begins) {
-          begins();
-        }
-        run(stop, fabric, advance);
-      });
+void LinkThread::start(const Fabric& fabric, std::function<bool()> advance, std::function<bool()> in_a_message,
+                       std::function<void()> begins) {
+  thread_ = std::jthread([this, &fabric, advance = std::move(advance), in_a_message = std::move(in_a_message),
+                          begins = std::move(begins)](const std::stop_token& stop) {
+    if (begins) {
+      begins();
+    }
+    run(stop, fabric, advance, in_a_message);
+  });
 }
 
 void LinkThread::stop() { thread_ = {}; }
@@ -41,7 +43,8 @@ void LinkThread::wake() {
   woken_.notify_one();
 }
 
-void LinkThread::run(const std::stop_token& stop, const Fabric& fabric, const std::function<bool()>& advance) {
+void LinkThread::run(const std::stop_token& stop, const Fabric& fabric, const std::function<bool()>& advance,
+                     const std::function<bool()>& in_a_message) {
   ::prctl(PR_SET_TIMERSLACK, kNapSlackNanoseconds);
   Clock::time_point moved_at = Clock::now();
   while (!stop.stop_requested()) {
@@ -55,7 +58,8 @@ void LinkThread::run(const std::stop_token& stop, const Fabric& fabric, const st
       sched_yield();
       continue;
     }
-    const auto nap = std::clamp<Clock::duration>(idle / kNapsAsLongAsBefore, kShortestNap, kLongestNap);
+    const microseconds longest = in_a_message() ? kLongestInAMessage : kLongestNap;
+    const auto nap = std::clamp<Clock::duration>(idle / kNapsAsLongAsBefore, kShortestNap, longest);
     std::unique_lock lock(mutex_);
     if (woken_.wait_for(lock, stop, nap, [&] { return wake_; })) {
       wake_ = false;

@@ -19,6 +19,9 @@ ParameterServer::ParameterServer(const ParameterTable& table, const BlockMap& ma
         values.subspan(static_cast<std::size_t>(block.range.begin), static_cast<std::size_t>(block.range.size()));
     std::ranges::copy(from, block.values.as<float>().begin());
     block.shard = std::make_unique<ParameterShard>(table, block.range, rule, block.values.as<float>());
+    if (options_.keeps_vectors && !map.blocks()[static_cast<std::size_t>(number)].averaged) {
+      block.vectors = std::make_unique<RangeVectors>(table, block.range, block.values.as<float>());
+    }
     floats_ += from.size();
   }
 }
@@ -28,6 +31,10 @@ ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::ui
   check(gradient.size() == floats_, "a push has a part for every block");
   return push(head, seen, [&](const Block& block, const UpdateOptions& options, Version block_seen) {
     const std::span<const float> part = gradient.subspan(block.place, block.size());
+    if (block.vectors) {
+      return block.shard->take(
+          head.push, [&] { block.vectors->add_to_gradient(part, head.scale); }, block_seen);
+    }
     return block.shard->apply(head.push, std::span(&part, 1), head.scale, options, block_seen);
   });
 }
@@ -39,6 +46,10 @@ ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::ui
     const std::size_t floats = floats_of_runs(own.runs);
     const GradientRuns part = {.places = own, .floats = gradient.first(floats)};
     gradient = gradient.subspan(floats);
+    if (block.vectors) {
+      return block.shard->take(
+          head.push, [&] { block.vectors->add_to_gradient(part, head.scale); }, block_seen);
+    }
     return block.shard->apply(head.push, part, head.scale, options, block_seen);
   });
 }
@@ -107,16 +118,8 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
   {
     const std::scoped_lock lock(leases_mutex_);
     leases_.emplace(head.push.lease, head.lease);
-    if (head.low_water > low_water_ && head.low_water <= head.push.lease) {  // the lease itself is not done
-      low_water_ = head.low_water;
-      const auto end = leases_.lower_bound(low_water_);
-      if (marked_) {
-        done_.insert(leases_.begin(), end);
-      }
-      leases_.erase(leases_.begin(), end);
-      for (const Block& block : blocks_) {
-        block.shard->prune_leases(low_water_);
-      }
+    if (head.low_water <= head.push.lease) {  // the lease itself is not done
+      raise_low_water_locked(head.low_water);
     }
   }
   ReplyHead reply;
@@ -138,6 +141,40 @@ ReplyHead ParameterServer::apply(const RequestHead& head, std::span<const std::u
                  : reply.blocks == 0 && !blocks_.empty() ? ReplyHead::Status::duplicate
                                                          : ReplyHead::Status::done;
   return reply;
+}
+
+void ParameterServer::raise_low_water_locked(std::uint64_t low_water) {
+  if (low_water <= low_water_) {
+    return;
+  }
+  low_water_ = low_water;
+  const auto end = leases_.lower_bound(low_water_);
+  if (marked_) {
+    done_.insert(leases_.begin(), end);
+  }
+  leases_.erase(leases_.begin(), end);
+  for (const Block& block : blocks_) {
+    block.shard->prune_leases(low_water_);
+  }
+}
+
+void ParameterServer::run_vectors(std::span<const VectorOrder> orders, std::uint64_t low_water,
+                                  std::span<double> dots) {
+  {
+    const std::scoped_lock lock(leases_mutex_);
+    raise_low_water_locked(low_water);
+  }
+  const bool writes = std::ranges::any_of(
+      orders, [](const VectorOrder& order) { return order.kind != VectorOrder::Kind::dot && order.to == kValues; });
+  std::ranges::fill(dots, 0.0);
+  for (const Block& block : blocks_) {
+    if (block.vectors) {
+      block.shard->rewrite([&] {
+        block.vectors->run(orders, dots);
+        return writes;
+      });
+    }
+  }
 }
 
 std::unique_lock<std::mutex> ParameterServer::enter() const {

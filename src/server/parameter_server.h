@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "params/float_run.h"
+#include "params/lbfgs/range_vectors.h"
 #include "params/parameter_shard.h"
 #include "server/block_map.h"
 #include "server/wire.h"
@@ -43,6 +44,8 @@ class ParameterServer {
     std::function<UpdateOptions(std::uint64_t pushes, int absent)> update;
     /// A push to a block that has seen more updates since is refused whole. Pushes then enter one after the other.
     std::optional<std::uint64_t> max_staleness = {};
+    /// No rule is applied to what is optimized: pushes are added up as kGradient of the vectors, see run_vectors().
+    bool keeps_vectors = false;
   };
   /// `table`, `map` and `rule` are borrowed. `owned` are numbers of blocks, ascending; `values` is the whole space, of
   /// which the owned blocks are copied.
@@ -74,6 +77,10 @@ class ParameterServer {
                    std::span<float> values) const;
   /// The same for all values of these runs, whatever the versions.
   std::size_t read(std::span<const FloatRun> runs, std::span<std::uint64_t> versions, std::span<float> values) const;
+
+  /// Carries orders out on the vectors of all owned blocks, values among them, and tells what the dot products are
+  /// there. Before that, pushes of leases below `low_water` count as taken, so that none of them comes after.
+  void run_vectors(std::span<const VectorOrder> orders, std::uint64_t low_water, std::span<double> dots);
 
   /// Whether every block is newer than what the client has; at the end of training it is.
   bool newer_than(std::span<const std::uint64_t> have);
@@ -119,15 +126,20 @@ class ParameterServer {
     std::size_t place = 0;  ///< of its first float among those of all owned blocks
     Buffer values;
     std::unique_ptr<ParameterShard> shard;
+    std::unique_ptr<RangeVectors> vectors;  ///< if it has some; used only while the shard lets nobody else in
 
     std::size_t size() const { return static_cast<std::size_t>(range.size()); }
     std::size_t end_place() const { return place + size(); }
+    /// Values and vectors are of one moment only while nobody orders anything.
+    void visit_state(StateVisitor& visitor) const;
   };
   /// Gives a block its part of a push.
   using ApplyToBlock = std::function<UpdateReport(const Block&, const UpdateOptions&, Version seen)>;
   /// Takes from `runs` those that are in the block, which are the first.
   static FloatRuns take_runs_of(const Block& block, std::span<const FloatRun>& runs);
 
+  /// Pushes of leases below are done.
+  void raise_low_water_locked(std::uint64_t low_water);
   bool is_late(const RequestHead& head, std::span<const std::uint64_t> seen) const;
   ReplyHead push(const RequestHead& head, std::span<const std::uint64_t> seen, const ApplyToBlock& apply_to_block);
   ReplyHead apply(const RequestHead& head, std::span<const std::uint64_t> seen, const ApplyToBlock& apply_to_block);

@@ -31,6 +31,7 @@ class PendingTransfer {
     }
     return true;
   }
+  bool open() const { return open_; }
   void give_up(Fabric& fabric) {
     if (open_) {
       fabric.cancel(transfer_);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "params/lbfgs/range_vectors.h"
 
 namespace distbelief {
 namespace {
@@ -32,6 +33,7 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
       return blocks * sizeof(std::uint64_t);
     case RequestHead::Kind::report:
       return kMostWords;
+    case RequestHead::Kind::work:
     case RequestHead::Kind::leave:
     case RequestHead::Kind::idle:
     case RequestHead::Kind::flush:
@@ -41,6 +43,7 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
     case RequestHead::Kind::save:
       return 0;
     case RequestHead::Kind::restore:
+    case RequestHead::Kind::vectors:
       return most_body_bytes(blocks, floats);
   }
   return 0;
@@ -52,7 +55,7 @@ std::size_t runs_request_bytes(RequestHead::Kind kind, std::size_t blocks, std::
 }
 
 bool is_request(const RequestHead& head, std::size_t blocks, std::size_t floats) {
-  if (head.kind > RequestHead::Kind::restore) {
+  if (head.kind > RequestHead::Kind::vectors) {
     return false;
   }
   const std::size_t bytes = request_bytes(head.kind, blocks, floats);
@@ -67,7 +70,14 @@ bool is_request(const RequestHead& head, std::size_t blocks, std::size_t floats)
                ? head.body_bytes == named
                : head.body_bytes >= named && (head.body_bytes - named) % sizeof(float) == 0;
   }
-  return head.kind == RequestHead::Kind::restore ? head.body_bytes <= bytes : head.body_bytes == bytes;
+  switch (head.kind) {
+    case RequestHead::Kind::restore:
+      return head.body_bytes <= bytes;
+    case RequestHead::Kind::vectors:
+      return head.body_bytes <= bytes && head.body_bytes % sizeof(VectorOrder) == 0;
+    default:
+      return head.body_bytes == bytes;
+  }
 }
 
 std::size_t most_body_bytes(std::size_t blocks, std::size_t floats) {
@@ -81,6 +91,10 @@ std::span<const FloatRun> runs_in(const ParameterServer& server, const RequestHe
   return numbers<FloatRun>(in.subspan(server.blocks() * sizeof(std::uint64_t)), head.runs);
 }
 
+std::span<const VectorOrder> orders_in(std::span<const std::byte> in) {
+  return numbers<VectorOrder>(in, in.size() / sizeof(VectorOrder));
+}
+
 /// Of a push.
 std::span<const float> floats_in(const ParameterServer& server, const RequestHead& head,
                                  std::span<const std::byte> in) {
@@ -92,6 +106,9 @@ std::span<const float> floats_in(const ParameterServer& server, const RequestHea
 }  // namespace
 
 bool is_body(const ParameterServer& server, const RequestHead& head, std::span<const std::byte> in) {
+  if (head.kind == RequestHead::Kind::vectors) {
+    return RangeVectors::are_orders(orders_in(in));
+  }
   if (!head.in_runs()) {
     return true;
   }
@@ -115,7 +132,14 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
   switch (head.kind) {
     case RequestHead::Kind::report:
     case RequestHead::Kind::leave:
+    case RequestHead::Kind::work:  // what there is to do others know
       return {};
+    case RequestHead::Kind::vectors: {
+      const std::span<const VectorOrder> orders = orders_in(in);
+      const std::span<double> dots = numbers<double>(out, dots_of(orders));
+      server.run_vectors(orders, head.low_water, dots);
+      return {.body_bytes = dots.size_bytes()};
+    }
     case RequestHead::Kind::flush:
       return finite_or_not(server.flush());
     case RequestHead::Kind::end:

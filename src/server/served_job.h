@@ -16,8 +16,12 @@ namespace distbelief {
 /// clients. Clients that are idle are not waited for with what is gathered.
 class ServedJob {
  public:
+  /// What clients that ask the first server for work are given, if servers keep vectors.
+  using HandOut = std::function<std::optional<Work>(const RequestHead&)>;
+
   ServedJob(const ParameterTable& table, const UpdateRule& rule, std::span<const float> values, int servers,
-            int clients, const UpdateOptions& options, std::optional<std::uint64_t> max_staleness = {})
+            int clients, const UpdateOptions& options, std::optional<std::uint64_t> max_staleness = {},
+            const HandOut& hand_out = {})
       : map_(table, servers), fabrics_(make_local_fabrics(servers + clients)) {
     std::vector<std::uint64_t> ids;
     std::vector<ServerPort::Client> client_ranks;
@@ -39,11 +43,15 @@ class ServedJob {
                                                                            own.gather = std::max(1, own.gather - idle);
                                                                            return own;
                                                                          },
-                                                                     .max_staleness = max_staleness});
+                                                                     .max_staleness = max_staleness,
+                                                                     .keeps_vectors = hand_out != nullptr});
       node->port = std::make_unique<ServerPort>(
           *fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
-          ServerPort::Options{.view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }});
-      node->link.start(*fabrics_[static_cast<std::size_t>(i)], [port = node->port.get()] { return port->advance(); });
+          ServerPort::Options{
+              .view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }, .work = hand_out});
+      node->link.start(
+          *fabrics_[static_cast<std::size_t>(i)], [port = node->port.get()] { return port->advance(); },
+          [port = node->port.get()] { return port->in_a_message(); });
       places.push_back({.rank = Rank{i}, .blocks = placement.blocks_of(i)});
       servers_.push_back(std::move(node));
     }
@@ -55,8 +63,9 @@ class ServedJob {
                                                                .incarnation = static_cast<std::uint64_t>(i + 1),
                                                                .role = ClientRole::leader,
                                                                .wake = [node = node.get()] { node->link.wake(); }});
-      node->link.start(*fabrics_[static_cast<std::size_t>(servers + i)],
-                       [client = node->client.get()] { return client->advance(); });
+      node->link.start(
+          *fabrics_[static_cast<std::size_t>(servers + i)], [client = node->client.get()] { return client->advance(); },
+          [client = node->client.get()] { return client->in_a_message(); });
       clients_.push_back(std::move(node));
     }
   }

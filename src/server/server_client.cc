@@ -59,6 +59,12 @@ bool ServerClient::advance() {
   return moved;
 }
 
+bool ServerClient::in_a_message() const {
+  return std::ranges::any_of(places_, [](const std::unique_ptr<Place>& place) {
+    return place->change->in_a_message() || place->read->in_a_message();
+  });
+}
+
 void ServerClient::add(std::span<const std::span<const float>> parts, float factor) {
   check(!parts.empty() && (added_ == 0 || !added_is_runs_), "a gradient has parts, and what is pushed is of one kind");
   added_is_runs_ = false;

@@ -44,6 +44,8 @@ class ServerClient {
 
   /// Moves on what can move on; true when something did.
   bool advance();
+  /// For the same thread: the body of a request or a reply is on its way.
+  bool in_a_message() const;
 
   /// Adds the sums of one batch, in parts that each cover the space, to the next push. What was fetched last is what
   /// they were computed from. Gradients are multiplied with `factor`, statistics that are averaged are not.
@@ -100,6 +102,19 @@ class ServerClient {
   /// Status damaged: a state is not one of its server.
   PushReport restore(const std::vector<std::string>& states, Clock::time_point deadline);
 
+  /// Carries the orders out on the vectors of all servers, after pushes of leases below `low_water` count as taken
+  /// everywhere; the dot products replace what is in `dots`, each summed in the order of the servers.
+  PushReport run_vectors(std::span<const VectorOrder> orders, std::uint64_t low_water, std::vector<double>& dots,
+                         Clock::time_point deadline);
+
+  // Of a worker that is told what to compute; not while it fetches.
+
+  /// Asks the first server for work. With `waits` the answer comes when there is some.
+  void begin_asking(bool waits);
+  bool asking() const { return asking_; }
+  /// Nothing in `work`: there is none now.
+  Outcome wait_asked(std::optional<Work>& work, Clock::time_point deadline);
+
   enum class Freshness {
     any,
     all_newer,  ///< what comes, comes when every block is newer than what was fetched last
@@ -146,6 +161,7 @@ class ServerClient {
   bool added_is_runs_ = false;  ///< by add_touched()
   bool pushing_ = false;        ///< a push is on its way
   bool fetching_ = false;
+  bool asking_ = false;
   float rate_factor_ = 1;
 
   std::mutex mutex_;

@@ -96,6 +96,12 @@ class ServerClient::Asked {
     return false;
   }
 
+  /// For the fabric's thread.
+  bool in_a_message() const {
+    const State state = state_.load(std::memory_order_acquire);
+    return state == State::body || (state == State::head && body_out_.open());
+  }
+
   void give_up(Fabric& fabric) {
     for (PendingTransfer* transfer : {&head_out_, &body_out_, &head_in_, &body_in_}) {
       transfer->give_up(fabric);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "base/parallel.h"
@@ -57,11 +58,14 @@ class ServerPort::Served {
   bool is_quick() const {
     return request_.kind == RequestHead::Kind::push || request_.kind == RequestHead::Kind::fetch;
   }
-  // On a thread that answers.
-  bool must_wait(ServerPort& port) const { return port.must_wait(request_, in_bytes()); }
-  void answer(ServerPort& port) {
-    reply_ = port.answer_now(request_, in_bytes(), {out_.data(), out_.bytes()});
-    state.store(State::answered, std::memory_order_release);
+  /// False when it has to wait. On any thread, while it is being answered.
+  bool try_answer(ServerPort& port) {
+    const std::optional<ReplyHead> reply = port.try_answer(request_, in_bytes(), {out_.data(), out_.bytes()});
+    if (reply) {
+      reply_ = *reply;
+      state.store(State::answered, std::memory_order_release);
+    }
+    return reply.has_value();
   }
 
   void give_up(Fabric& fabric) {
@@ -92,7 +96,8 @@ class ServerPort::Served {
   bool take_head(ServerPort& port) {
     const std::size_t blocks = port.server_.blocks();
     const std::size_t floats = port.server_.floats();
-    const bool here = (channel_ == Channel::read) == (request_.kind == RequestHead::Kind::fetch) &&
+    const bool reads = request_.kind == RequestHead::Kind::fetch || request_.kind == RequestHead::Kind::work;
+    const bool here = (channel_ == Channel::read) == reads &&
                       (request_.kind < RequestHead::Kind::flush || role_ == ClientRole::leader);
     if (!here || !is_request(request_, blocks, floats)) {
       return refuse(port, fmt::format("rank {} sent a request of kind {} with {} bytes, which is none", client.value,
@@ -178,18 +183,35 @@ ServerPort::~ServerPort() {
 ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
   const Clock::time_point deadline = Clock::now() + options_.patience;
   std::unique_lock lock(mutex_);
-  for (std::uint64_t seen = changes_; Clock::now() < deadline; seen = changes_) {
+  while (Clock::now() < deadline) {
+    const std::uint64_t seen = changes_;
     lock.unlock();
-    const bool waits = must_wait(request, in);
-    lock.lock();
-    if (!waits) {
-      break;
+    if (const std::optional<ReplyHead> reply = try_answer(request, in, out)) {
+      return *reply;
     }
+    lock.lock();
     ++waiting_here_;
     changed_for_here_.wait_until(lock, deadline, [&] { return changes_ != seen; });
     --waiting_here_;
   }
   lock.unlock();
+  return answer_now(request, in, out);
+}
+
+std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std::span<const std::byte> in,
+                                                std::span<std::byte> out) {
+  const bool may_wait = !nobody_waits_ && request.awaits_newer != 0;
+  if (request.kind == RequestHead::Kind::work && options_.work) {
+    const std::optional<Work> work = options_.work(request);
+    if (!work) {
+      return may_wait ? std::nullopt : std::optional(ReplyHead{});
+    }
+    std::memcpy(out.data(), &*work, sizeof(Work));
+    return ReplyHead{.rate_factor = server_.rate_factor(), .body_bytes = sizeof(Work)};
+  }
+  if (may_wait && must_wait(server_, request, in)) {
+    return std::nullopt;
+  }
   return answer_now(request, in, out);
 }
 
@@ -225,10 +247,6 @@ void ServerPort::let_all_go() {
   server_changed();
 }
 
-bool ServerPort::must_wait(const RequestHead& request, std::span<const std::byte> in) {
-  return !nobody_waits_ && distbelief::must_wait(server_, request, in);
-}
-
 bool ServerPort::advance() {
   bool moved = false;
   for (const std::unique_ptr<Served>& served : served_) {
@@ -237,9 +255,15 @@ bool ServerPort::advance() {
   return moved;
 }
 
+bool ServerPort::in_a_message() const {
+  return std::ranges::any_of(served_, [](const std::unique_ptr<Served>& served) {
+    const Served::State state = served->state.load(std::memory_order_relaxed);
+    return state == Served::State::body || state == Served::State::replying;
+  });
+}
+
 void ServerPort::hand_over(Served& served) {
-  if (server_.floats() <= kFewFloats && served.is_quick() && !served.must_wait(*this)) {
-    served.answer(*this);
+  if (server_.floats() <= kFewFloats && served.is_quick() && served.try_answer(*this)) {
     return;
   }
   served.state = Served::State::answering;
@@ -259,7 +283,7 @@ void ServerPort::answer_all(const std::stop_token& stop) {
     waiting_.pop_front();
     const std::uint64_t seen = changes_;
     lock.unlock();
-    if (served->must_wait(*this)) {
+    if (!served->try_answer(*this)) {
       lock.lock();
       if (changes_ == seen) {
         parked_.push_back(served);
@@ -268,7 +292,6 @@ void ServerPort::answer_all(const std::stop_token& stop) {
       }
       continue;
     }
-    served->answer(*this);
     if (options_.wake) {
       options_.wake();
     }

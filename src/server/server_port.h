@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -28,9 +29,12 @@ class ServerPort {
     Clock::duration patience = std::chrono::minutes(10);  ///< of a client in this process
     std::function<void()> wake = {};  ///< called when there is something to send: wakes the thread of advance()
     std::function<void()> thread_begins = {};  ///< called first on each thread that answers
-    /// Called for each push and report after it was answered, and before its client hears of that; on a thread that
-    /// answers. `words` are those of a report.
+    /// Called for each push and report after it was answered, and before its client hears of that; on any of the
+    /// port's threads. `words` are those of a report.
     std::function<void(const RequestHead& request, const ReplyHead& reply, std::string_view words)> heard = {};
+    /// What a client that asks for work is to do; nothing: there is nothing, until server_changed() says that there may
+    /// be. Thread-safe.
+    std::function<std::optional<Work>(const RequestHead& request)> work = {};
   };
   struct Client {
     Rank rank = {};
@@ -44,6 +48,8 @@ class ServerPort {
 
   /// Moves on what can move on; true when something did. For the thread that uses the fabric.
   bool advance();
+  /// For the same thread: the body of a request or a reply is on its way.
+  bool in_a_message() const;
   /// The same for a client in this process, which waits for what it asks for; thread-safe.
   ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
   /// The server's parameters or its rules were changed by other means than requests: who waits may be answered.
@@ -55,7 +61,9 @@ class ServerPort {
   class Served;
 
   void answer_all(const std::stop_token& stop);
-  bool must_wait(const RequestHead& request, std::span<const std::byte> in);
+  /// Nothing: it has to wait.
+  std::optional<ReplyHead> try_answer(const RequestHead& request, std::span<const std::byte> in,
+                                      std::span<std::byte> out);
   ReplyHead answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
   void hand_over(Served& served);
 

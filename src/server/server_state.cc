@@ -84,6 +84,16 @@ SavedLeases saved_leases(std::string_view state, const std::string& source) {
   return saved;
 }
 
+void ParameterServer::Block::visit_state(StateVisitor& visitor) const {
+  shard->visit_values_and_state(visitor);
+  if (vectors) {
+    shard->rewrite([&] {
+      vectors->visit_state(visitor);
+      return false;
+    });
+  }
+}
+
 void ParameterServer::set_values(std::span<const float> values) {
   check(values.size() == floats_, "values for every block");
   for (Block& block : blocks_) {
@@ -105,7 +115,7 @@ std::optional<std::string> ParameterServer::save() {
     std::vector<std::uint64_t> range = {static_cast<std::uint64_t>(block.range.begin),
                                         static_cast<std::uint64_t>(block.range.end)};
     blocks.numbers("block", range);
-    block.shard->visit_values_and_state(watches.emplace_back(blocks, "a block"));
+    block.visit_state(watches.emplace_back(blocks, "a block"));
   }
   SavedLeases saved;
   {
@@ -150,7 +160,7 @@ void ParameterServer::restore(std::string_view state, const std::string& source)
       throw FileError(source + ": expected the state of a parameter server with other blocks");
     }
     LeaseWatch watch(reader, source);
-    block.shard->visit_values_and_state(watch);
+    block.visit_state(watch);
   }
   reader.expect_end();
   rate_factor_ = std::bit_cast<float>(static_cast<std::uint32_t>(factor));
@@ -190,7 +200,8 @@ bool ParameterServer::restore_piece(std::uint64_t offset, std::uint64_t total, s
   if (offset == 0) {
     restored_.clear();
   }
-  const std::uint64_t most = kMostArrays * floats_ * sizeof(float) + kMostOfTheRest;
+  const std::uint64_t arrays = options_.keeps_vectors ? kMostArrays + RangeVectors::kMostVectors : kMostArrays;
+  const std::uint64_t most = arrays * floats_ * sizeof(float) + kMostOfTheRest;
   if (offset != restored_.size() || total > most || offset > total || piece.size() > total - offset) {
     return false;
   }

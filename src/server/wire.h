@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "params/float_run.h"
+#include "params/lbfgs/vector_space.h"
 #include "params/parameter_shard.h"
 #include "transport/fabric.h"
 
@@ -18,10 +19,12 @@
 //   fetch    request: the version of each block that the client has
 //   values   reply to both: the version of each block, then the values of those that are newer than what the client has
 //   report   request: what the client cannot go on with, in words; mostly nothing
+//   work     reply: what the client is to compute, as a Work; nothing: there is nothing to do
 // The rest are orders of the client that leads:
 //   set      request: versions that nobody reads, then values
 //   save     reply: a piece of the server's state
 //   restore  request: a piece of it
+//   vectors  request: VectorOrders for what the server owns; reply: a double for each dot product
 // A push and a fetch may be of runs of floats only, for sparse batches; places are counted over all floats of the
 // server, block after block. Runs ascend, and each is inside one block. The body is then no longer than that of a whole
 // push:
@@ -56,11 +59,21 @@ struct UnitReport {
   std::uint64_t late = 0;
 };
 
+/// What a worker is to compute for an objective that is evaluated over many portions of samples.
+struct Work {
+  std::uint64_t evaluation = 0;  ///< parameters are those of this one
+  std::uint64_t unit = 0;        ///< as the lease of its push; 0: there is nothing more to come
+  SampleRun samples = {};
+  std::uint64_t low_water = 0;  ///< units below are of evaluations that are over
+  double scale = 0;             ///< what sums are multiplied with for the mean of the whole evaluation
+};
+
 struct RequestHead {
   enum class Kind : std::uint32_t {
     push,
     fetch,
     report,
+    work,
     leave,      ///< this client's worker has ended, and says nothing more
     idle,       ///< this client's worker has nothing to push until it pushes again: an update need not wait for it
     flush,      ///< make updates of what is gathered
@@ -70,17 +83,19 @@ struct RequestHead {
     mark,       ///< remember all leases from now to the next save
     save,       ///< at offset 0: keep what the state is now; tell it from `offset` on, as much as a reply holds
     restore,    ///< what is at `offset` of `total` bytes; when all is there it becomes the state
+    vectors,    ///< pushes of leases below low_water count as taken from now on; then these orders
   };
   Kind kind = Kind::push;
   std::uint32_t wants_values = 0;  ///< push: the reply brings the values after it
   std::uint64_t incarnation = 0;   ///< of the process that asks
   PushId push = {};
   SampleRun samples = {};
-  float scale = 0;                 ///< push: what the sums are multiplied with: one by the number of samples
-  std::uint32_t awaits_newer = 0;  ///< fetch: the reply comes when every block is newer than what the client has
-  std::uint64_t low_water = 0;     ///< all leases below are done
-  SampleRun lease = {};            ///< push: that the unit is of
-  UnitReport done = {};            ///< push and report: of a unit before
+  float scale = 0;  ///< push: what the sums are multiplied with: one by the number of samples
+  /// fetch: the reply comes when every block is newer than what the client has; work: when there is something to do
+  std::uint32_t awaits_newer = 0;
+  std::uint64_t low_water = 0;  ///< all leases below are done
+  SampleRun lease = {};         ///< push: that the unit is of
+  UnitReport done = {};         ///< push and report: of a unit before
   std::uint64_t offset = 0;
   std::uint64_t total = 0;
   static constexpr std::uint64_t kWhole = ~std::uint64_t{0};
@@ -111,7 +126,8 @@ struct ReplyHead {
 };
 
 static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead> &&
-              std::is_trivially_copyable_v<FloatRun>);
+              std::is_trivially_copyable_v<FloatRun> && std::is_trivially_copyable_v<Work> &&
+              std::is_trivially_copyable_v<VectorOrder>);
 
 /// Bytes of the words in a report.
 constexpr std::size_t kMostWords = 1024;

@@ -83,9 +83,9 @@ struct Job {
 };
 
 struct Worker {
-  Worker(Job& job, int threads, const UnitExchange::Options& exchange = {}, int number = 0)
+  Worker(Job& job, int threads, const UnitExchange::Options& exchange = {}, int number = 0, std::int64_t batch = kBatch)
       : replica(job.graph, job.table, {}),
-        strategy(replica, *job.rule, job.served.client(number), exchange, {.threads = threads, .batch = kBatch}) {}
+        strategy(replica, *job.rule, job.served.client(number), exchange, {.threads = threads, .batch = batch}) {}
   Replica replica;
   HogwildDownpour strategy;
 };
@@ -189,6 +189,28 @@ TEST(HogwildDownpour, ThreadsComputeEachBatchOnceAndEveryUnitIsReportedOnce) {
       // A small model leaves a server without blocks, which lacks nothing.
       EXPECT_EQ(std::min(job.served.server(0).next_push(1), job.served.server(1).next_push(1)), units);
     }
+  }
+}
+
+/// As batches that are read ahead: one at a time, however many are wanted.
+class OneAtATime : public SparseUnits {
+ public:
+  using SparseUnits::SparseUnits;
+  bool take(Batch& batches, std::int64_t /*most*/) override { return SparseUnits::take(batches, 1); }
+};
+
+TEST(HogwildDownpour, AStreamThatGivesLessThanIsWantedIsComputedWhole) {
+  Job job(logistic(), "sgd", {.rate = 0.1F});
+  Worker worker(job, 2, {}, 0, 1);
+  OneAtATime samples(1, static_cast<int>(kSamples));  // lanes soon want several of its small batches at once
+  for (int epoch = 1; epoch <= 20; ++epoch) {
+    StepReport report;
+    std::int64_t rows = 0;
+    while ((report = worker.strategy.step(samples, job.request())).outcome == StepReport::Outcome::stepped) {
+      rows += report.sums.rows;
+    }
+    ASSERT_EQ(report.outcome, StepReport::Outcome::end_of_epoch) << report.culprit;
+    ASSERT_EQ(rows, kSamples);
   }
 }
 

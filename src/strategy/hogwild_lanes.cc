@@ -34,8 +34,25 @@ struct HogwildLanes::Round {
   const StepRequest& request;
   const Clock::time_point deadline;
   const Listener& listener;
-  alignas(64) std::atomic<std::int64_t> next_update = 1;  ///< the 0-th has its batch already
-  std::atomic<bool> over = false;                         ///< something went wrong
+  std::atomic<bool> over = false;  ///< something went wrong
+
+  alignas(64) std::mutex mutex;
+  std::int64_t taken = 1;     ///< guarded by mutex, as the next: updates whose batches were taken; the 0-th was given
+  std::int64_t reserved = 1;  ///< and those that somebody is about to take
+
+  /// How many of the updates that are left the caller may take batches for, at most so many.
+  std::int64_t reserve(std::int64_t wanted) {
+    const std::scoped_lock lock(mutex);
+    const std::int64_t most = std::min(wanted, request.most_updates - reserved);
+    reserved += std::max<std::int64_t>(most, 0);
+    return most;
+  }
+  /// Of what was reserved only so much was taken: the rest is for whoever comes next. The number of the first update.
+  std::int64_t take(std::int64_t reserved_before, std::int64_t count) {
+    const std::scoped_lock lock(mutex);
+    reserved -= reserved_before - count;
+    return std::exchange(taken, taken + count);
+  }
 };
 
 HogwildLanes::HogwildLanes(Replica& replica, const UpdateRule& rule, const Options& options)
@@ -111,12 +128,14 @@ void HogwildLanes::work(Lane& lane, Round& round) {
       // Of a short round nobody takes so much that the others have nothing to do.
       const std::int64_t fair = round.request.most_updates / (4 * options_.threads);
       const std::int64_t wanted = std::min(lane.portion, std::max<std::int64_t>(fair, 1));
-      number = round.next_update.fetch_add(wanted, std::memory_order_relaxed);
-      const std::int64_t most = std::min(wanted, round.request.most_updates - number);
+      const std::int64_t most = round.reserve(wanted);
       if (most <= 0 || !round.batches.take(lane.samples, most)) {
         return;
       }
       samples = &lane.samples;
+      const std::int64_t came = (samples->size() + options_.batch - 1) / options_.batch;
+      number = round.take(most, came);  // a stream may give fewer than it was asked for
+      lane.portion = std::min(lane.portion, came);
     }
     if (!make_updates(lane, round, *samples, number)) {
       round.over = true;

@@ -98,7 +98,7 @@ TEST(Hogwild, GoesOnFromItsState) {
   TestMember through(hogwild(1, "adagrad")), before(hogwild(1, "adagrad")), after(hogwild(1, "adagrad"));
   train(through, 4, 1000, false);
   train(before, 2, 1000, false);
-  Keeper keeper;
+  StateKeeper keeper;
   before.strategy->visit_state(keeper);
   keeper.gives_back = true;
   after.strategy->visit_state(keeper);

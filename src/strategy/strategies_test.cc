@@ -240,7 +240,7 @@ TEST_P(AnyStrategy, AWorkerThatDiesIsNamedByTheOthers) {
 TEST_P(AnyStrategy, GoesOnFromWhatTheFirstMemberKept) {
   const bool same_bits = !GetParam().only_for_show && (GetParam().algorithm != "gossip" || GetParam().quorum == 2);
   std::vector<float> whole, parts;
-  Keeper keeper;
+  StateKeeper keeper;
   std::vector<float> kept;
   run_ranks(3, [&](Fabric& fabric) {
     TestMember member(fabric, GetParam());

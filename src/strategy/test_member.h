@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "graph/layers/relu.h"
 #include "graph/losses/softmax_cross_entropy.h"
 #include "params/rules/rules.h"
+#include "params/state_keeper.h"
 #include "plan/parameter_layout.h"
 #include "strategy/all_reduce.h"
 #include "strategy/gossip.h"
@@ -117,33 +117,6 @@ class TestSamples : public BatchStream {
   std::int64_t first_ = 0;  // guarded by mutex_
   std::uint64_t epoch_ = 0;
   Batch batch_;
-};
-
-/// What visit_state() shows, kept and given back.
-class Keeper : public StateVisitor {
- public:
-  void floats(std::string_view name, std::span<float> values) override {
-    std::vector<float>& kept = floats_[std::string(name)];
-    if (gives_back) {
-      std::ranges::copy(kept, values.begin());
-    } else {
-      kept.assign(values.begin(), values.end());
-    }
-  }
-  void number(std::string_view name, std::uint64_t& value) override {
-    std::vector<std::uint64_t> one = {value};
-    numbers(name, one);
-    value = one[0];
-  }
-  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
-    std::vector<std::uint64_t>& kept = numbers_[std::string(name)];
-    (gives_back ? values : kept) = gives_back ? kept : values;
-  }
-  bool gives_back = false;
-
- private:
-  std::map<std::string, std::vector<float>> floats_;
-  std::map<std::string, std::vector<std::uint64_t>> numbers_;
 };
 
 struct TestOptions {

@@ -55,6 +55,10 @@ UnitExchange::Ending UnitExchange::refresh(BatchStream& batches, std::span<float
   client_.take(values);
   since_fetch_ = 0;
   came = true;
+  if (std::exchange(fetch_is_old_, false)) {
+    since_fetch_ = options_.fetch_every;
+    return refresh(batches, values, came, touched);
+  }
   return {};
 }
 
@@ -152,8 +156,13 @@ UnitExchange::Ending UnitExchange::wait_for_flight(BatchStream& batches) {
   return {};
 }
 
-UnitExchange::Ending UnitExchange::give_back(BatchStream& batches, const PushUnit& unit) {
+void UnitExchange::want_new_values() {
   since_fetch_ = options_.fetch_every;
+  fetch_is_old_ = client_.fetching();
+}
+
+UnitExchange::Ending UnitExchange::give_back(BatchStream& batches, const PushUnit& unit) {
+  want_new_values();
   const ServerClient::PushReport report =  // before anybody else tells of these samples
       client_.report({.id = unit.id, .samples = unit.samples, .late = 1}, "", deadline());
   if (!report.outcome.ok()) {
@@ -169,7 +178,7 @@ UnitExchange::Ending UnitExchange::give_back(BatchStream& batches, const PushUni
 }
 
 StepReport UnitExchange::finish(BatchStream& batches) {
-  since_fetch_ = options_.fetch_every;  // others go on meanwhile
+  want_new_values();  // others go on meanwhile
   StepReport report = settle(batches);
   whole_ = false;
   if (report.outcome == StepReport::Outcome::stepped && !report.stop) {

@@ -81,6 +81,8 @@ class UnitExchange {
     return touched_ && options_.fetch_every == 1 && !options_.prefetch && held_ != Held::nothing;
   }
   void begin_fetch(const TouchedRuns* touched);
+  /// The next batch is computed with values that are asked for from now on.
+  void want_new_values();
   Ending wait_for_flight(BatchStream& batches);
   Ending give_back(BatchStream& batches, const PushUnit& unit);
   Clock::time_point deadline() const { return Clock::now() + options_.patience; }
@@ -90,11 +92,12 @@ class UnitExchange {
   int since_fetch_;                                                             ///< batches computed since values came
   enum class Held : std::uint8_t { nothing, some, all } held_ = Held::nothing;  ///< of the values
   bool touched_ = false;                                                        ///< batches say what they touch
-  bool values_come_ = false;                                                    ///< with the push that is on its way
-  bool values_came_ = false;  ///< with the push that was waited for last
-  bool whole_ = false;        ///< every block took the last push, and no values came since
-  bool idle_ = false;         ///< servers know that there is nothing to push
-  int batches_ = 0;           ///< these two: of the unit that is being added up
+  bool fetch_is_old_ = false;  ///< the one on its way was asked for before values became due anew
+  bool values_come_ = false;   ///< with the push that is on its way
+  bool values_came_ = false;   ///< with the push that was waited for last
+  bool whole_ = false;         ///< every block took the last push, and no values came since
+  bool idle_ = false;          ///< servers know that there is nothing to push
+  int batches_ = 0;            ///< these two: of the unit that is being added up
   LossSums sums_;
   std::optional<Flight> flight_;
   std::optional<Acknowledged> acknowledged_;

@@ -103,25 +103,35 @@ DISTBELIEF_MULTIVERSION void pull_towards_part(const float* __restrict target, f
 }
 
 /// In lanes, so that it vectorises without the compiler having to reorder additions.
-DISTBELIEF_MULTIVERSION double square_sum_part(const float* __restrict values, std::int64_t count) {
+DISTBELIEF_MULTIVERSION double dot_in_double_part(const float* x, const float* y, std::int64_t count) {
   constexpr int kLanes = 16;
   double lanes[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      lanes[lane] += value * value;
+      lanes[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(y[i + lane]);
     }
   }
   for (int lane = 0; i < count; ++i, ++lane) {
-    const double value = values[i];
-    lanes[lane] += value * value;
+    lanes[lane] += static_cast<double>(x[i]) * static_cast<double>(y[i]);
   }
   double sum = 0;
   for (const double lane : lanes) {
     sum += lane;
   }
   return sum;
+}
+
+DISTBELIEF_MULTIVERSION void scale_part(float factor, float* values, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[i] *= factor;
+  }
+}
+
+DISTBELIEF_MULTIVERSION void multiply_part(const float* __restrict x, float* __restrict y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    y[i] *= x[i];
+  }
 }
 
 DISTBELIEF_MULTIVERSION bool all_finite_part(const float* values, std::int64_t count) {
@@ -192,7 +202,13 @@ void pull_towards(const float* target, float rate, float* values, std::int64_t c
   pull_towards_part(target, rate, values, count);
 }
 
-double square_sum(const float* values, std::int64_t count) { return square_sum_part(values, count); }
+void scale(float factor, float* values, std::int64_t count) { scale_part(factor, values, count); }
+
+void multiply(const float* x, float* y, std::int64_t count) { multiply_part(x, y, count); }
+
+double dot_in_double(const float* x, const float* y, std::int64_t count) { return dot_in_double_part(x, y, count); }
+
+double square_sum(const float* values, std::int64_t count) { return dot_in_double_part(values, values, count); }
 
 bool all_finite(const float* values, std::int64_t count) { return all_finite_part(values, count); }
 

@@ -24,7 +24,13 @@ void add_bias(float* matrix, const float* bias, std::int64_t rows, std::int64_t 
 void sum_rows(const float* matrix, std::int64_t rows, std::int64_t columns, float* out);
 /// y[i] += a * x[i].
 void axpy(float a, const float* x, float* y, std::int64_t count);
+/// values[i] *= factor.
+void scale(float factor, float* values, std::int64_t count);
+/// y[i] *= x[i].
+void multiply(const float* x, float* y, std::int64_t count);
 float dot(const float* x, const float* y, std::int64_t count);
+/// The same, summed in double.
+double dot_in_double(const float* x, const float* y, std::int64_t count);
 /// values[i] += rate * (target[i] - values[i]).
 void pull_towards(const float* target, float rate, float* values, std::int64_t count);
 double square_sum(const float* values, std::int64_t count);

@@ -94,6 +94,9 @@ constexpr Limits kCount{1, 1e15, "a whole number of 1 or more"};
 constexpr Limits kCountOrZero{0, 1e15, "a whole number of 0 or more"};
 constexpr Limits kWorkers{1, 4096, "a whole number from 1 to 4096"};
 constexpr Limits kServers{0, 4096, "a whole number from 0 to 4096"};
+constexpr Limits kHistory{1, 100, "a whole number from 1 to 100"};
+constexpr Limits kShare{1e-9, 1, "a share above 0, up to 1"};
+constexpr Limits kGrowth{1, 1e9, "a number of 1 or more"};
 constexpr Limits kThreads{0, 4096, "a whole number from 0 to 4096"};
 constexpr Limits kWhole{-1, 4096, "a whole number from -1 to 4096"};
 
@@ -255,8 +258,10 @@ std::vector<RunOption> make_options() {
       "its own pace, gradients pushed to parameter servers and parameters fetched from them; downpour: the same, "
       "less often, with steps of the worker's own between; softsync: as async, with updates of the mean of several "
       "gradients; hogwild: one process, whose threads each take batches of "
-      "their own and update the parameters without locks",
-      {"local", "allreduce", "sync", "averaging", "gossip", "async", "downpour", "softsync", "hogwild"});
+      "their own and update the parameters without locks; sandblaster: L-BFGS over the whole data, whose portions go "
+      "to "
+      "whoever is free",
+      {"local", "allreduce", "sync", "averaging", "gossip", "async", "downpour", "softsync", "hogwild", "sandblaster"});
   table.number("workers", &RunConfig::workers, kWorkers, "N",
                "processes that train together; with --hosts as many as they have places");
   table.text(
@@ -358,6 +363,21 @@ std::vector<RunOption> make_options() {
              {"cores", "none"});
   table.number("loader-threads", &RunConfig::loader_threads, kWhole, "N",
                "threads that read data ahead; -1: as the data needs");
+
+  table.group("Sandblaster");
+  table.number("iterations", &RunConfig::iterations, kCount, "N", "of L-BFGS; each is a line search");
+  table.number("history", &RunConfig::history, kHistory, "PAIRS", "steps that a direction is made of");
+  table.number("portion", &RunConfig::portion, kCountOrZero, "SAMPLES",
+               "what is handed out: a multiple of --batch; 0: so that each worker has many");
+  table.number("portions-per-push", &RunConfig::portions_per_push, kWorkers, "N",
+               "gradients of so many portions are summed before they are pushed; fewer towards the end");
+  table.text("backup-portions", &RunConfig::backup_portions, "WHEN",
+             "on: the last portions are handed out again to idle workers, and the first answer wins", {"on", "off"});
+  table.number("subset", &RunConfig::subset, kShare, "SHARE", "of the data that the objective is of at first");
+  table.number("subset-growth", &RunConfig::subset_growth, kGrowth, "FACTOR",
+               "that the subset grows by after each iteration, until it is all of the data");
+  table.number("tolerance", &RunConfig::tolerance, kNotNegative, "LENGTH",
+               "ends when the gradient is no longer than this");
 
   table.group("Failures");
   table.number("restarts", &RunConfig::restarts, kCountOrZero, "N",

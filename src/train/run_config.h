@@ -70,6 +70,14 @@ struct RunConfig {
   std::string divergence_guard = "on";
   std::int64_t backup_workers = 0;  ///< of sync
   std::int64_t max_staleness = -1;  ///< below 0: no bound
+  std::int64_t iterations = 100;    ///< these eight: of sandblaster
+  std::int64_t history = 10;
+  std::int64_t portion = 0;  ///< samples; 0: so that each worker has many
+  std::int64_t portions_per_push = 4;
+  std::string backup_portions = "on";
+  double subset = 1;
+  double subset_growth = 2;
+  double tolerance = 0;
   std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
   bool hogwild_locks = false;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
@@ -145,8 +153,11 @@ std::int64_t batch_per_worker(const RunConfig& config);
 /// With servers: samples of a push, and gradients of so many workers that make a step.
 std::int64_t unit_samples(const RunConfig& config);
 std::int64_t units_of_step(const RunConfig& config);
-/// With servers: whether values are asked for one batch early.
-bool prefetches(const RunConfig& config);
+/// With servers: whether values that are fetched every so many batches are asked for one batch early.
+bool prefetches(const RunConfig& config, std::int64_t fetch_every);
+
+/// Whether training is L-BFGS, whose objective is evaluated over many portions of the data.
+bool is_sandblaster(const RunConfig& config);
 
 /// Throws InputError for combinations that make no sense.
 void check_config(const RunConfig& config);

@@ -13,8 +13,10 @@ bool is_of_one_process(std::string_view algorithm) { return algorithm == "local"
 
 bool is_served(const RunConfig& config) {
   return config.algorithm == "async" || config.algorithm == "downpour" || config.algorithm == "softsync" ||
-         (config.algorithm == "sync" && config.backup_workers > 0);
+         is_sandblaster(config) || (config.algorithm == "sync" && config.backup_workers > 0);
 }
+
+bool is_sandblaster(const RunConfig& config) { return config.algorithm == "sandblaster"; }
 
 std::int64_t processes_of(const RunConfig& config) { return config.workers + (is_served(config) ? config.servers : 0); }
 
@@ -42,8 +44,8 @@ std::int64_t units_of_step(const RunConfig& config) {
   return is_synchronous(config) ? config.workers - config.backup_workers : 1;
 }
 
-bool prefetches(const RunConfig& config) {
-  return config.prefetch == "on" || (config.prefetch == "auto" && config.n_fetch > 1);
+bool prefetches(const RunConfig& config, std::int64_t fetch_every) {
+  return config.prefetch == "on" || (config.prefetch == "auto" && fetch_every > 1);
 }
 
 namespace {
@@ -71,9 +73,10 @@ void check_backup_workers(const RunConfig& config) {
 
 void check_max_staleness(const RunConfig& config) {
   // Updates of a worker's own pushes between what it has fetched and its last push of that.
-  const bool prefetch = prefetches(config);
+  const bool prefetch = prefetches(config, config.n_fetch);
   const std::int64_t behind = config.n_fetch - std::gcd(config.n_fetch, config.n_push);  // batches, of the worst unit
-  const std::int64_t own = (behind + config.n_push - 1) / config.n_push + (prefetch ? 1 : 0);
+  // What is asked for early may overtake the push before, and misses the one of the batch that is computed meanwhile.
+  const std::int64_t own = (behind + config.n_push - 1) / config.n_push + (prefetch ? 2 : 0);
   if (config.max_staleness < own) {
     throw InputError(
         fmt::format("--max-staleness {}: a worker's own pushes make what it has fetched {} updates old (--n-push {}, "
@@ -97,7 +100,7 @@ void check_races(const RunConfig& config, std::string_view choice) {
 }
 
 void check_hogwild_workers(const RunConfig& config) {
-  if (!is_served(config) || is_synchronous(config)) {
+  if (!is_served(config) || is_synchronous(config) || is_sandblaster(config)) {
     throw InputError(fmt::format(
         "--thread-mode hogwild is for asynchronous algorithms with parameter servers: async, downpour, softsync; not "
         "for {}",
@@ -115,12 +118,34 @@ void check_hogwild_workers(const RunConfig& config) {
   }
 }
 
+/// L-BFGS has no rate, and no rule but its own.
+void check_sandblaster(const RunConfig& config) {
+  const RunConfig usual;
+  const char* const given = config.optimizer != usual.optimizer ? "--optimizer"
+                            : config.momentum > 0               ? "--momentum"
+                            : config.nesterov                   ? "--nesterov"
+                            : config.clip_norm > 0              ? "--clip-norm"
+                            : config.clip_value > 0             ? "--clip-value"
+                            : config.accumulate > 1             ? "--accumulate"
+                                                                : nullptr;
+  if (given != nullptr) {
+    throw InputError(fmt::format("{} is not for --algorithm sandblaster: its steps are those of L-BFGS", given));
+  }
+  if (config.portion > 0 && config.portion % config.batch != 0) {
+    throw InputError(fmt::format("--portion {}: expected a multiple of --batch {}, so that batches stay the same",
+                                 config.portion, config.batch));
+  }
+}
+
 /// What is for runs through parameter servers.
 void check_servers(const RunConfig& config) {
+  if (is_sandblaster(config)) {
+    check_sandblaster(config);
+  }
   if (config.backup_workers > 0) {
     check_backup_workers(config);
   }
-  const bool asynchronous = is_served(config) && !is_synchronous(config);
+  const bool asynchronous = is_served(config) && !is_synchronous(config) && !is_sandblaster(config);
   const char* const given = config.warm_start > 0         ? "--warm-start"
                             : config.staleness_lr == "on" ? "--staleness-lr"
                             : config.max_staleness >= 0   ? "--max-staleness"

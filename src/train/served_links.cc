@@ -14,8 +14,8 @@ constexpr std::size_t kMostServerBytes = Fabric::kMaxMessageBytes - (1U << 20); 
 }  // namespace
 
 ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, const UpdateRule& rule,
-                         std::span<const float> values, ParameterServer::Options options, Heard heard)
-    : team_(team), map_(table, team.servers) {
+                         std::span<const float> values, ParameterServer::Options options, Hooks hooks)
+    : team_(team), hooks_(std::move(hooks)), map_(table, team.servers) {
   std::vector<std::uint64_t> ids;
   for (int i = 0; i < team.servers; ++i) {
     ids.push_back(static_cast<std::uint64_t>(i));
@@ -47,7 +47,8 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
                                                              .patience = team.patience,
                                                              .wake = [this] { link_.wake(); },
                                                              .thread_begins = team.side_thread_begins,
-                                                             .heard = std::move(heard)});
+                                                             .heard = hooks_.heard,
+                                                             .work = hooks_.work});
   }
   const auto client_of = [&](ClientRole role) {
     std::vector<ServerClient::Server> places;
@@ -84,7 +85,11 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
     moved = (client_ != nullptr && client_->advance()) || moved;
     return (leader_ != nullptr && leader_->advance()) || moved;
   };
-  link_.start(*team.fabric, advance, team.side_thread_begins);
+  const auto in_a_message = [this] {
+    return (port_ != nullptr && port_->in_a_message()) || (client_ != nullptr && client_->in_a_message()) ||
+           (leader_ != nullptr && leader_->in_a_message());
+  };
+  link_.start(*team.fabric, advance, in_a_message, team.side_thread_begins);
 }
 
 ServedLinks::~ServedLinks() {
@@ -109,6 +114,9 @@ void ServedLinks::watch_for_losses() {
   }
   for (const std::uint64_t incarnation : team_.newly_lost()) {
     server_->fence(incarnation);
+    if (hooks_.lost) {
+      hooks_.lost(incarnation);
+    }
     server_changed();
     team_.fenced(incarnation, server_->open_leases());
   }

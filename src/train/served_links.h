@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "server/link_thread.h"
@@ -15,10 +18,16 @@ namespace distbelief {
 /// blocks, for a worker and for who leads. Works on a thread of its own until it is destroyed.
 class ServedLinks {
  public:
-  using Heard = std::function<void(const RequestHead&, const ReplyHead&, std::string_view)>;
-  /// All but `options` and `heard` are borrowed. `values`: where parameters begin, for a server.
+  /// What the leader, whose books stand behind it, does with what workers say. All thread-safe.
+  struct Hooks {
+    std::function<void(const RequestHead&, const ReplyHead&, std::string_view)> heard =
+        {};  ///< these two: see ServerPort
+    std::function<std::optional<Work>(const RequestHead&)> work = {};
+    std::function<void(std::uint64_t)> lost = {};  ///< a worker, by incarnation
+  };
+  /// All but `options` and `hooks` are borrowed. `values`: where parameters begin, for a server.
   ServedLinks(const ServedTeam& team, const ParameterTable& table, const UpdateRule& rule,
-              std::span<const float> values, ParameterServer::Options options, Heard heard);
+              std::span<const float> values, ParameterServer::Options options, Hooks hooks);
   ~ServedLinks();
 
   ParameterServer& server() { return *server_; }
@@ -32,6 +41,7 @@ class ServedLinks {
   void watch_for_losses();
 
   const ServedTeam& team_;
+  const Hooks hooks_;
   const BlockMap map_;
   LinkThread link_;
   std::unique_ptr<ParameterServer> server_;

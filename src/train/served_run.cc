@@ -33,9 +33,9 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
                               .epochs = config.epochs,
                               .unit_samples = unit_samples(config),
                               .seed = config.seed});
-  ServedLinks::Heard heard;
+  ServedLinks::Hooks hooks;
   if (served.leads()) {
-    heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
+    hooks.heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
       books.heard(request, reply, words);
     };
   }
@@ -61,14 +61,50 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   if (synchronous || config.max_staleness >= 0) {
     options.max_staleness = synchronous ? 0 : static_cast<std::uint64_t>(config.max_staleness);
   }
-  ServedLinks links(served, table, *rule, replica->values(), std::move(options), heard);
-  if (served.leads()) {
-    return lead_and_work(links, books, sampler, stop_requested);
+  ServedLinks links(served, table, *rule, replica->values(), std::move(options), std::move(hooks));
+  const auto works = [&](const Working& working, const std::function<bool()>& stop) {
+    return work(links, sampler, working, stop);
+  };
+  if (!served.leads()) {
+    return follow(links, works, stop_requested);
   }
+  const auto leads = [&](const std::function<bool()>& stop) { return lead(links, books, stop); };
+  return lead_and_work(links, leads, works, stop_requested);
+}
+
+RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_requested) {
+  const ServedTeam& served = *team.served;
+  const Sampler sampler(data.train->size(), config.seed, true);
+  PortionBooks books(portion_options());
+  ServedLinks::Hooks hooks;
+  if (served.leads()) {
+    hooks.heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
+      books.heard(request, reply, words);
+    };
+    hooks.work = [&books](const RequestHead& request) { return books.work(request); };
+    hooks.lost = [&books](std::uint64_t worker) { books.lose(worker); };
+  }
+  ParameterServer::Options options = {
+      .update = [](std::uint64_t, int) { return UpdateOptions{}; },  // for statistics that are averaged
+      .keeps_vectors = true};
+  ServedLinks links(served, table, *rule, replica->values(), std::move(options), std::move(hooks));
+  const auto works = [&](const Working& working, const std::function<bool()>& stop) {
+    return work_on_portions(links, sampler, working, stop);
+  };
+  if (!served.leads()) {
+    return follow(links, works, stop_requested);
+  }
+  const auto leads = [&](const std::function<bool()>& stop) { return lead_sandblaster(links, books, stop); };
+  return lead_and_work(links, leads, works, stop_requested);
+}
+
+RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
+                                const std::function<bool()>& stop_requested) {
+  const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
   if (served.is_worker()) {
-    summary = work(links, sampler, {.replica = *replica, .place = state, .observer = observer}, stop_requested);
+    summary = work({.replica = *replica, .place = state, .observer = observer}, stop_requested);
     if (served.inside) {
       (void)links.worker().leave(Clock::now() + team.patience);
     }
@@ -90,10 +126,10 @@ void Trainer::Run::let_go_wrong(const ParameterServer& server, const std::functi
   }
 }
 
-RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, const Sampler& sampler,
+RunSummary Trainer::Run::lead_and_work(ServedLinks& links, const Part& lead, const WorkingPart& work,
                                        const std::function<bool()>& stop_requested) {
   if (!team.served->is_worker()) {
-    return lead(links, books, stop_requested);
+    return lead(stop_requested);
   }
   Replica own(graph, table, replica_options);
   TrainingState place;
@@ -104,8 +140,7 @@ RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, c
   {
     const std::jthread beside([&] {
       try {
-        (void)work(links, sampler, {.replica = own, .place = place, .observer = silent},
-                   [&] { return stop_requested() || over; });
+        (void)work({.replica = own, .place = place, .observer = silent}, [&] { return stop_requested() || over; });
         (void)links.worker().leave(Clock::now() + team.patience);
       } catch (...) {
         failure = std::current_exception();
@@ -113,7 +148,7 @@ RunSummary Trainer::Run::lead_and_work(ServedLinks& links, ServedBooks& books, c
       }
     });
     try {
-      summary = lead(links, books, stop_requested);
+      summary = lead(stop_requested);
     } catch (...) {
       over = true;  // it has nobody any more to lease from
       throw;

@@ -28,7 +28,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   summary.status = "finished";
   doing(WorkerActivity::Kind::meeting);
   const UnitExchange::Options exchange = {.fetch_every = static_cast<int>(config.n_fetch),
-                                          .prefetch = prefetches(config),
+                                          .prefetch = prefetches(config, config.n_fetch),
                                           .whole_steps = is_synchronous(config),
                                           .patience = team.patience};
   std::unique_ptr<ServedStrategy> worker;
@@ -77,7 +77,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
         .all = seconds_since(begin), .links = worker->exchange().wait_seconds(), .leases = batches.lease_seconds()};
     if (adaptive && pace.note(times)) {
       batches.set_amounts(pace.units_of_lease(), pace.batches());
-      worker->exchange().set_exchange(pace.batches(), config.prefetch != "off" && pace.batches() > 1);
+      worker->exchange().set_exchange(pace.batches(), prefetches(config, pace.batches()));
     }
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {

@@ -221,8 +221,12 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
                   counted(run.graph.nodes().size() - 1, "layer")),
       fmt::format("data    {}: {} samples of {}{}", run.data.name, grouped(run.data.train->size()), spec.input.text(),
                   spec.classes > 0 ? fmt::format(", {} classes", spec.classes) : ""),
-      fmt::format("update  {}, batch {}{}, rate {}", run.rule->name(), run.config.batch,
-                  run.config.accumulate > 1 ? fmt::format(" in {} parts", run.config.accumulate) : "", run.config.lr),
+      is_sandblaster(run.config)
+          ? fmt::format("update  L-BFGS with a history of {}, {} samples a portion", run.config.history,
+                        run.portion_options().portion)
+          : fmt::format("update  {}, batch {}{}, rate {}", run.rule->name(), run.config.batch,
+                        run.config.accumulate > 1 ? fmt::format(" in {} parts", run.config.accumulate) : "",
+                        run.config.lr),
       fmt::format("threads {} ({})", run.config.threads,
                   run.config.algorithm == "hogwild" || has_hogwild_workers(run.config) ? "each on batches of its own"
                   : run.config.thread_mode == "lanes"                                  ? "each on its part of the batch"
@@ -243,9 +247,11 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     const std::string updates =
         run.config.algorithm == "softsync"
             ? fmt::format("updates of {} gradients", std::max<std::int64_t>(1, run.config.workers / run.config.n))
-        : run.config.algorithm == "sync"
-            ? fmt::format("steps of the first {} gradients, {} samples each", units_of_step(run.config),
-                          unit_samples(run.config))
+        : run.config.algorithm == "sync" ? fmt::format("steps of the first {} gradients, {} samples each",
+                                                       units_of_step(run.config), unit_samples(run.config))
+        : is_sandblaster(run.config)
+            ? fmt::format("push every {} or fewer, fetch for every evaluation",
+                          counted(static_cast<std::uint64_t>(run.config.portions_per_push), "portion"))
             : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
     lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
                                                 run.config.algorithm, updates));
@@ -278,7 +284,10 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 const std::filesystem::path& Trainer::folder() const { return run_->folder->path(); }
 
 RunSummary Trainer::run(const std::function<bool()>& stop_requested) {
-  return run_->team.served != nullptr ? run_->train_served(stop_requested) : run_->train(stop_requested);
+  if (run_->team.served == nullptr) {
+    return run_->train(stop_requested);
+  }
+  return is_sandblaster(run_->config) ? run_->train_sandblaster(stop_requested) : run_->train_served(stop_requested);
 }
 
 namespace {
@@ -299,13 +308,19 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
           fmt::format("--resume {}: its checkpoints are of --{} {}, not {}", folder.path().string(), option, was, is));
     }
   };
-  if (is_served(before) != is_served(config) || is_synchronous(before) != is_synchronous(config)) {
+  if (is_served(before) != is_served(config) || is_synchronous(before) != is_synchronous(config) ||
+      is_sandblaster(before) != is_sandblaster(config)) {
     expect("algorithm", before.algorithm, config.algorithm);
   }
   expect("backup-workers", before.backup_workers, config.backup_workers);
   expect("servers", before.servers, config.servers);
   if (config.servers == 0) {
     expect("workers", before.workers, config.workers);  // each has a server inside
+  }
+  if (is_sandblaster(config)) {
+    expect("history", before.history, config.history);
+    expect("seed", before.seed, config.seed);
+    return;
   }
   const Checkpoint& checkpoint = *latest.checkpoint;
   const ServedBooks::Head books = ServedBooks::head_of(checkpoint.blob(kBooksBlob), checkpoint.path().string());

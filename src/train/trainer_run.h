@@ -13,6 +13,7 @@
 #include "metrics/metrics_log.h"
 #include "params/schedule.h"
 #include "strategy/strategy.h"
+#include "train/portion_books.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
 #include "train/served_books.h"
@@ -117,10 +118,22 @@ struct Trainer::Run {
   /// What --chaos says of a server's links. A server counts steps by what it gets: a push of every worker is one.
   void let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested);
   /// The leader, with a worker beside it where servers are inside the workers.
-  RunSummary lead_and_work(ServedLinks& links, ServedBooks& books, const Sampler& sampler,
+  /// `lead` and `work` are what each of them does until it is to stop.
+  using Part = std::function<RunSummary(const std::function<bool()>& stop_requested)>;
+  using WorkingPart = std::function<RunSummary(const Working&, const std::function<bool()>& stop_requested)>;
+  RunSummary lead_and_work(ServedLinks& links, const Part& lead, const WorkingPart& work,
                            const std::function<bool()>& stop_requested);
+  /// Of a member that does not lead.
+  RunSummary follow(ServedLinks& links, const WorkingPart& work, const std::function<bool()>& stop_requested);
   RunSummary lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested);
   struct Leading;
+  /// The same of a Sandblaster run, whose objective is evaluated over portions of the data.
+  PortionTable::Options portion_options() const;
+  RunSummary train_sandblaster(const std::function<bool()>& stop_requested);
+  RunSummary work_on_portions(ServedLinks& links, const Sampler& sampler, const Working& working,
+                              const std::function<bool()>& stop_requested);
+  RunSummary lead_sandblaster(ServedLinks& links, PortionBooks& books, const std::function<bool()>& stop_requested);
+  struct Blasting;
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
   bool went_on(const StepReport& report, const TrainingState& place, RunSummary& summary) const;

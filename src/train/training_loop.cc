@@ -12,6 +12,8 @@
 namespace distbelief {
 namespace {
 
+constexpr std::uint64_t kIterationsToCheckpoint = 10;
+
 /// The loader's batches with the audit around them.
 class AuditedBatches : public BatchStream {
  public:
@@ -128,7 +130,9 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
     state.epochs_since_best = report.best ? 0 : state.epochs_since_best + 1;
   }
   state.last = report;
-  if ((config.checkpoint_every == 0 && checkpointed_step != state.step) || report.best) {
+  // L-BFGS has many short iterations, and a state of many vectors.
+  const bool due = !is_sandblaster(config) || state.epoch % kIterationsToCheckpoint == 0;
+  if ((config.checkpoint_every == 0 && due && checkpointed_step != state.step) || report.best) {
     write_checkpoint(report.best ? score : std::nullopt);  // one that is only as good does not push the best out
   }
   observer.epoch_ended(report);

@@ -34,7 +34,8 @@ class SocketLink {
   void post(Transfer& transfer);
   /// Lets go of a transfer that is not finished, and of its memory.
   void cancel(Transfer& transfer);
-  /// Reads and writes until the socket has no more to give, or for a few megabytes. True when any byte moved.
+  /// Reads and writes until the socket has no more to give, or for a few megabytes, or until a message that was waited
+  /// for is followed by one that nobody has posted yet. True when there may be more to do at once.
   bool move_bytes();
 
   /// There are transfers that move_bytes() could bring on.

@@ -1,0 +1,93 @@
+#include "train/portion_books.h"
+
+namespace distbelief {
+
+std::uint64_t PortionBooks::begin(std::int64_t samples, int workers) {
+  const std::scoped_lock lock(mutex_);
+  table_.begin(samples, workers);
+  ++evaluation_;
+  open_ = false;
+  sums_ = {};
+  return table_.first_id();
+}
+
+void PortionBooks::open() {
+  const std::scoped_lock lock(mutex_);
+  open_ = true;
+}
+
+void PortionBooks::end() {
+  const std::scoped_lock lock(mutex_);
+  over_ = true;
+}
+
+std::optional<Work> PortionBooks::work(const RequestHead& request) {
+  const std::scoped_lock lock(mutex_);
+  if (over_) {
+    return Work{};
+  }
+  if (!open_) {
+    return std::nullopt;
+  }
+  const bool ahead = request.awaits_newer == 0;
+  const std::optional<PortionTable::Unit> unit = table_.request(request.incarnation, ahead);
+  if (!unit) {
+    return std::nullopt;
+  }
+  return Work{.evaluation = evaluation_,
+              .unit = unit->id,
+              .samples = {.epoch = 0, .first = unit->first_sample, .count = unit->samples},
+              .low_water = table_.first_id(),
+              .scale = 1.0 / static_cast<double>(table_.samples())};
+}
+
+void PortionBooks::heard(const RequestHead& request, const ReplyHead& /*reply*/, std::string_view words) {
+  const std::scoped_lock lock(mutex_);
+  if (!words.empty() && trouble_.empty()) {
+    trouble_ = words;
+  }
+  if (request.kind == RequestHead::Kind::leave) {
+    ++left_;
+  }
+  const UnitReport& done = request.done;
+  if (done.samples.count > 0 && table_.complete(request.incarnation, done.id.lease) == PortionTable::Completed::first) {
+    sums_ += {.loss = done.loss, .correct = done.correct, .rows = done.samples.count};
+  }
+  changed_.notify_all();
+}
+
+void PortionBooks::lose(std::uint64_t worker) {
+  const std::scoped_lock lock(mutex_);
+  table_.lose(worker);
+  changed_.notify_all();
+}
+
+PortionBooks::Progress PortionBooks::wait(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return table_.done() || !trouble_.empty(); });
+  return {.done = table_.done(), .sums = sums_, .trouble = trouble_, .left = left_};
+}
+
+std::uint64_t PortionBooks::next_id() const {
+  const std::scoped_lock lock(mutex_);
+  return table_.next_id();
+}
+
+void PortionBooks::begin_ids(std::uint64_t first) {
+  const std::scoped_lock lock(mutex_);
+  table_.begin_ids(first);
+}
+
+PortionTable::Counts PortionBooks::counts() const {
+  const std::scoped_lock lock(mutex_);
+  return table_.counts();
+}
+
+SampleAudit PortionBooks::audit() const {
+  const PortionTable::Counts counts = this->counts();
+  return {.leased = static_cast<std::uint64_t>(counts.handed_out),
+          .applied = static_cast<std::uint64_t>(counts.done),
+          .dropped = static_cast<std::uint64_t>(counts.handed_out - counts.done)};
+}
+
+}  // namespace distbelief

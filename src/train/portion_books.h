@@ -1,0 +1,65 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "graph/loss.h"
+#include "metrics/counters.h"
+#include "server/portion_table.h"
+#include "server/wire.h"
+
+namespace distbelief {
+
+/// What the leader of a Sandblaster run knows of the objective that is being evaluated: who computes which portions,
+/// and the sums of those that are done. Thread-safe.
+class PortionBooks {
+ public:
+  explicit PortionBooks(const PortionTable::Options& options) : table_(options) {}
+
+  /// The next evaluation, over the first `samples` samples of the order, by so many workers at most. Nobody gets work
+  /// of it before open(). What it returns is what servers must have heard by then: pushes of units below are over.
+  std::uint64_t begin(std::int64_t samples, int workers);
+  /// Workers get work from now on; those that wait must be told that there is some.
+  void open();
+  /// Training is over: so is told who asks for work.
+  void end();
+
+  /// For a ServerPort: what a worker that asks gets, and what one says.
+  std::optional<Work> work(const RequestHead& request);
+  void heard(const RequestHead& request, const ReplyHead& reply, std::string_view words);
+  /// A worker, by incarnation, is gone.
+  void lose(std::uint64_t worker);
+
+  struct Progress {
+    bool done = false;
+    LossSums sums;             ///< of what is done
+    std::string trouble = {};  ///< why a worker could not go on
+    int left = 0;              ///< workers that said that they have ended
+  };
+  /// Until the evaluation is done, or there is trouble, or the deadline.
+  Progress wait(Clock::time_point deadline);
+
+  /// Units from now on have at least this id; a run that goes on must not use one again.
+  std::uint64_t next_id() const;
+  void begin_ids(std::uint64_t first);
+  PortionTable::Counts counts() const;
+  /// In samples, over all evaluations. What is out when all is over was dropped.
+  SampleAudit audit() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  PortionTable table_;  // guarded by mutex_, as all below
+  std::uint64_t evaluation_ = 0;
+  bool open_ = false;
+  bool over_ = false;
+  LossSums sums_;
+  std::string trouble_;
+  int left_ = 0;
+};
+
+}  // namespace distbelief

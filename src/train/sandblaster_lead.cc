@@ -1,0 +1,269 @@
+// What the leader of a Sandblaster run does: it runs L-BFGS by orders to the servers, has the objective evaluated by
+// the workers, and looks at what came of it. It sees parameters only to test and to keep them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "params/lbfgs/lbfgs.h"
+#include "server/server_vectors.h"
+#include "server/state_bytes.h"
+#include "train/evaluate.h"
+#include "train/portion_books.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::int64_t kPortionsOfAWorker = 32;  // at least, if --portion does not say otherwise
+constexpr std::uint64_t kIdsInFlight = 1 << 20;  // more than are handed out while a state is being saved
+
+}  // namespace
+
+PortionTable::Options Trainer::Run::portion_options() const {
+  std::int64_t portion = config.portion;
+  if (portion == 0) {
+    const std::int64_t each = static_cast<std::int64_t>(data.train->size()) / (config.workers * kPortionsOfAWorker);
+    portion = std::max<std::int64_t>(1, each / config.batch) * config.batch;
+  }
+  return {.portion = portion,
+          .most_portions = static_cast<int>(config.portions_per_push),
+          .backups = config.backup_portions == "on"};
+}
+
+struct Trainer::Run::Blasting {
+  Run& run;
+  ServedLinks& links;
+  PortionBooks& books;
+  RunSummary& summary;
+  ServerVectors& vectors;
+  Lbfgs lbfgs;
+  Outcome servers = {};      ///< whether all of them answer
+  std::int64_t samples = 0;  ///< of an evaluation
+  std::uint64_t applied = 0;
+  bool enough = false;
+
+  bool goes_on() const {
+    return !enough && servers.ok() && summary.status == "finished" && lbfgs.iterations() < run.config.iterations;
+  }
+  void lose(const Outcome& outcome) { servers = outcome; }
+
+  /// Servers begin where the run stood, or with what only the leader has read.
+  void begin() {
+    const Clock::time_point deadline = Clock::now() + run.team.patience;
+    const auto all = static_cast<double>(run.data.train->size());
+    samples = std::max<std::int64_t>(1, static_cast<std::int64_t>(run.config.subset * all));
+    if (!run.restored) {
+      if (run.initialised) {
+        servers = links.leader().set_values(run.replica->values(), deadline).outcome;
+      }
+      return;
+    }
+    const ServedState restored = *std::exchange(run.restored, {});
+    StateReader reader(restored.leader, restored.source);
+    visit_own_state(reader);
+    const ServerClient::PushReport report = links.leader().restore(restored.servers, deadline);
+    servers = report.outcome;
+    if (report.status == ReplyHead::Status::damaged) {
+      throw FileError(fmt::format("{}: expected the state of these servers, or it is damaged", restored.source));
+    }
+    if (servers.ok() && !lbfgs.go_on()) {
+      lose(vectors.outcome());
+    }
+  }
+
+  void visit_own_state(StateVisitor& visitor) {
+    lbfgs.visit_state(visitor);
+    auto batch = static_cast<std::uint64_t>(samples);
+    visitor.number("samples", batch);
+    samples = std::clamp<std::int64_t>(static_cast<std::int64_t>(batch), 1,
+                                       static_cast<std::int64_t>(run.data.train->size()));
+    std::uint64_t next_id = books.next_id() + kIdsInFlight;
+    visitor.number("next_unit", next_id);
+    books.begin_ids(next_id);
+  }
+
+  bool add_state(CheckpointState& saved) {
+    saved.blobs[kBooksBlob] = "";
+    StateWriter writer;
+    visit_own_state(writer);
+    saved.blobs[kLeaderBlob] = writer.take();
+    run.served_audit = books.audit();
+    std::vector<std::string> states;
+    const ServerClient::PushReport report = links.leader().save(states, Clock::now() + run.team.patience);
+    servers = report.outcome;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      saved.blobs[server_blob(i)] = std::move(states[i]);
+    }
+    return servers.ok() && report.status == ReplyHead::Status::done;
+  }
+
+  /// Workers begin to compute the objective at the values that the servers have.
+  void begin_evaluation() {
+    const std::uint64_t low_water = books.begin(samples, run.team.served->workers);
+    const VectorOrder clear = scale_order(kGradient, 0);
+    std::vector<double> none;
+    if (!vectors.run(std::span(&clear, 1), low_water, none)) {
+      lose(vectors.outcome());
+      return;
+    }
+    books.open();
+    links.server_changed();
+  }
+
+  bool snapshot() {
+    links.leader().begin_fetch();
+    servers = links.leader().wait_fetched(Clock::now() + run.team.patience);
+    links.leader().take(run.replica->values());
+    return servers.ok();
+  }
+
+  /// All of the evaluation's portions are done.
+  void evaluated(const LossSums& sums) {
+    TrainingState& state = run.state;
+    applied += static_cast<std::uint64_t>(sums.rows);
+    ++state.step;
+    const double loss = sums.loss / static_cast<double>(sums.rows);
+    const Lbfgs::Report report = lbfgs.evaluated(loss);
+    if (report.status == Lbfgs::Status::lost) {
+      lose(vectors.outcome());
+      return;
+    }
+    if (!report.iterated && report.status == Lbfgs::Status::going_on) {
+      if (!lbfgs.go_on()) {
+        lose(vectors.outcome());
+        return;
+      }
+      begin_evaluation();
+      return;
+    }
+    run.log({{"objective", report.objective},
+             {"gradient_norm", report.gradient_norm},
+             {"step_length", report.step},
+             {"train_loss", loss}});
+    if (!std::isfinite(report.objective)) {
+      summary.status = "diverged";
+      summary.problem = fmt::format("the objective is {} where training begins", report.objective);
+      return;
+    }
+    if (!snapshot()) {
+      return;
+    }
+    end_iteration(sums, report);
+  }
+
+  void end_iteration(const LossSums& sums, const Lbfgs::Report& report) {
+    TrainingState& state = run.state;
+    const bool last = report.status != Lbfgs::Status::going_on || lbfgs.iterations() >= run.config.iterations;
+    const auto all = static_cast<std::int64_t>(run.data.train->size());
+    const bool began = report.step == 0 && lbfgs.iterations() == 0;
+    if (!last) {
+      if (samples < all && !began) {
+        const auto grown = static_cast<std::int64_t>(static_cast<double>(samples) * run.config.subset_growth);
+        samples = std::min(all, std::max(samples + 1, grown));
+        lbfgs.change_objective();
+      } else if (!lbfgs.go_on()) {
+        lose(vectors.outcome());
+        return;
+      }
+    }
+    state.epoch_sums = sums;
+    if (!last) {
+      begin_evaluation();  // workers compute while this one tests
+    }
+    if (!began && report.step > 0) {
+      if (const Outcome outcome = run.end_epoch(state.train_seconds - state.epoch_began, enough); !outcome.ok()) {
+        lose(outcome);
+      }
+    }
+    if (report.status != Lbfgs::Status::going_on) {
+      enough = true;
+      run.observer.note(report.status == Lbfgs::Status::minimum
+                            ? fmt::format("the gradient is {:.3g} long, which is short enough", report.gradient_norm)
+                            : "no step lessens the objective any more: floats allow no better");
+    }
+  }
+};
+
+RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& books,
+                                          const std::function<bool()>& stop_requested) {
+  const ServedTeam& served = *team.served;
+  RunSummary summary;
+  summary.status = "finished";
+  ServerVectors vectors(links.leader(), team.patience);
+  Blasting blasting = {.run = *this,
+                       .links = links,
+                       .books = books,
+                       .summary = summary,
+                       .vectors = vectors,
+                       .lbfgs = Lbfgs(vectors, {.history = static_cast<int>(config.history),
+                                                .weight_decay = config.weight_decay,
+                                                .tolerance = config.tolerance})};
+  served_state = [&blasting](CheckpointState& saved) { return blasting.add_state(saved); };
+  const double seconds_before = state.train_seconds;
+  const auto begin = Clock::now();
+  blasting.begin();
+  if (blasting.servers.ok()) {
+    blasting.begin_evaluation();
+  }
+  const auto workers_left = [&] {
+    return served.inside ? served.workers - books.wait(Clock::now()).left : served.workers_left();
+  };
+  const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
+  while (blasting.goes_on()) {
+    const int left = workers_left();
+    const bool died = somebody_died();
+    const PortionBooks::Progress progress = books.wait(Clock::now() + kBetweenLooks);
+    state.train_seconds = seconds_before + seconds_since(begin);
+    if (progress.done) {
+      blasting.evaluated(progress.sums);
+      continue;
+    }
+    if (died || left == 0 || stop_requested()) {
+      summary.status = stop_requested() && !died ? "interrupted" : "lost";
+      const std::string seen = died ? "a worker is gone, and the parameters that it held" : "all workers are gone";
+      summary.problem = summary.status == "interrupted" ? "" : team.explain ? team.explain(seen) : seen;
+      break;
+    }
+    const double elapsed = state.train_seconds - state.epoch_began;
+    observer.stepped({.epoch = blasting.lbfgs.iterations() + 1,
+                      .epochs = config.iterations,
+                      .step = progress.sums.rows,
+                      .steps = blasting.samples,
+                      .loss = progress.sums.rows > 0 ? mean_loss(progress.sums) : 0,
+                      .accuracy = data.train->spec().classes > 0 && progress.sums.rows > 0
+                                      ? std::optional(accuracy(progress.sums))
+                                      : std::nullopt,
+                      .samples_per_second = elapsed > 0 ? static_cast<double>(progress.sums.rows) / elapsed : 0});
+    if (!served.is_worker()) {
+      let_go_wrong(links.server(), stop_requested);
+    }
+  }
+  if (!blasting.servers.ok()) {
+    (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = blasting.servers.reason}, state, summary);
+  }
+  if (blasting.servers.ok() && summary.status != "diverged" && summary.status != "lost" &&
+      checkpointed_step != state.step && state.epoch > 0) {
+    write_checkpoint(std::nullopt);
+  }
+  books.end();
+  links.server().end();
+  links.server_changed();
+  state.train_seconds = seconds_before + seconds_since(begin);
+  while (workers_left() > 0 && !somebody_died()) {  // each hears with its next question that training is over
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  served_audit = books.audit();
+  summary.samples_per_second =
+      state.train_seconds > 0 ? static_cast<double>(blasting.applied) / state.train_seconds : 0;
+  doing(WorkerActivity::Kind::ending);
+  write_results(summary);
+  return summary;
+}
+
+}  // namespace distbelief

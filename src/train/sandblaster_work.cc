@@ -1,0 +1,84 @@
+// What a worker of a Sandblaster run does: portions, as long as there are some.
+#include "base/clock.h"
+#include "strategy/portion_worker.h"
+#include "strategy/step_exchange.h"
+#include "train/evaluate.h"
+#include "train/portion_batches.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::milliseconds kNap{20};  // between looks at whether it should stop
+constexpr std::size_t kMostKeptBytes = std::size_t{1} << 30;
+
+}  // namespace
+
+RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sampler, const Working& working,
+                                          const std::function<bool()>& stop_requested) {
+  TrainingState& place = working.place;
+  const ServedTeam& served = *team.served;
+  RunSummary summary;
+  summary.status = "finished";
+  std::optional<int> loader_threads;
+  if (config.loader_threads >= 0) {
+    loader_threads = static_cast<int>(config.loader_threads);
+  }
+  PortionBatches batches(*data.train, sampler,
+                         {.batch = config.batch, .loader_threads = loader_threads, .most_kept_bytes = kMostKeptBytes});
+  PortionWorker worker(working.replica, links.worker(), team.patience);
+  const auto began = Clock::now();
+  LossSums sums;
+  Outcome outcome;
+  std::optional<Work> work;
+  while (outcome.ok()) {
+    doing(WorkerActivity::Kind::gathering);
+    outcome = worker.next(work, kNap);
+    if (!outcome.ok() || (work && work->unit == 0)) {
+      break;
+    }
+    if (stop_requested()) {
+      summary.status = "interrupted";
+      break;
+    }
+    if (!work) {
+      if (served.leader_left && served.leader_left()) {
+        outcome = {Outcome::Kind::peer_lost, served.leader(), "the server that leads is gone"};
+      }
+      continue;
+    }
+    doing(WorkerActivity::Kind::stepping);
+    if (team.chaos != nullptr) {
+      team.chaos->before_step(place.step + 1, team.activity->compute(), stop_requested);
+    }
+    batches.want(work->samples);
+    outcome = worker.begin(*work);
+    while (const Batch* batch = outcome.ok() ? batches.next() : nullptr) {
+      sums += worker.add(*batch);
+    }
+    if (outcome.ok()) {
+      outcome = worker.push(*work);
+    }
+    ++place.step;
+    const double seconds = seconds_since(began);
+    working.observer.stepped({.epoch = static_cast<std::int64_t>(work->evaluation),
+                              .epochs = static_cast<std::int64_t>(work->evaluation),
+                              .step = place.step,
+                              .steps = place.step,
+                              .loss = mean_loss(sums),
+                              .accuracy = std::nullopt,
+                              .samples_per_second = seconds > 0 ? static_cast<double>(sums.rows) / seconds : 0});
+  }
+  if (outcome.ok()) {
+    outcome = worker.settle();
+  }
+  if (!outcome.ok()) {
+    (void)went_on(lost_report(outcome), place, summary);
+  }
+  doing(WorkerActivity::Kind::ending);
+  place.train_seconds = seconds_since(began);
+  summary.loader_wait_seconds = batches.wait_seconds();
+  return summary;
+}
+
+}  // namespace distbelief

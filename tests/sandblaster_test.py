@@ -1,0 +1,84 @@
+"""Sandblaster L-BFGS: real processes, real kills.
+
+sandblaster_test.py PROGRAM    the distbelief executable
+
+DISTBELIEF_TEST_TRANSPORTS ("threads socket mpi") says over which of them.
+"""
+
+import json
+import os
+import sys
+
+import job_test
+import served_test
+from test_main import main
+
+SAMPLES = 1500
+
+
+class Sandblaster(served_test.ServedTest):
+    def recipe(self, name, *more, iterations=10, servers=2):
+        return [*self.small(name, noise=1), "--algorithm", "sandblaster", "--workers", "3", "--set", f"servers={servers}",
+                "--iterations", str(iterations), "--weight-decay", "0.01", *more]
+
+    def objectives(self, name):
+        with open(self.path(name) + "/metrics.jsonl") as file:
+            return [row["objective"] for row in map(json.loads, file) if "objective" in row]
+
+    def expect_audit(self, name):
+        """Every evaluation is of all samples; what came twice was dropped."""
+        audit = self.summary(name)["samples"]
+        self.assertEqual(audit["applied"] % SAMPLES, 0, audit)
+        self.assertEqual(audit["leased"], audit["applied"] + audit["dropped"], audit)
+        self.assertEqual((audit["lost"], audit["duplicated"]), (0, 0), audit)
+
+    def expect_same(self, found, wanted):
+        self.assertEqual(len(found), len(wanted))
+        for one, other in zip(found, wanted):
+            self.assertLess(abs(one - other), 1e-5 * other)
+
+    def test_it_trains_over_each_transport(self):
+        for transport in served_test.TRANSPORTS:
+            for servers in (2, 0):
+                with self.subTest(transport=transport, servers=servers):
+                    name = f"{transport}-{servers}"
+                    self.train(*self.recipe(name, "--transport", transport, servers=servers))
+                    summary = self.summary(name)
+                    self.assertEqual((summary["status"], summary["epochs"]), ("finished", 10))
+                    self.assertGreater(summary["test_accuracy"], 0.8)
+                    objectives = self.objectives(name)
+                    self.assertEqual(objectives, sorted(objectives, reverse=True))
+                    self.expect_audit(name)
+                    self.expect_nothing_left(name)
+
+    def test_a_killed_worker_changes_nothing(self):
+        self.train(*self.recipe("whole", "--transport", "socket"))
+        for transport in served_test.SURVIVABLE:
+            with self.subTest(transport=transport):
+                self.train(*self.recipe(transport, "--transport", transport, "--chaos", "kill worker 1 at step 12"))
+                self.expect_same(self.objectives(transport), self.objectives("whole"))
+                self.expect_audit(transport)
+
+    def test_it_goes_on_where_it_was(self):
+        self.train(*self.recipe("whole", "--transport", "threads", iterations=9))
+        self.train(*self.recipe("run", "--transport", "threads", iterations=4))
+        self.train("--resume", self.path("run"), "--iterations", "9")
+        self.expect_same(self.objectives("run"), self.objectives("whole"))
+
+    def test_a_growing_subset_ends_at_all_samples(self):
+        self.train(*self.recipe("run", "--transport", "threads", "--subset", "0.2", "--subset-growth", "2"))
+        self.assertGreater(self.summary("run")["test_accuracy"], 0.8)
+        self.assertEqual(self.summary("run")["status"], "finished")
+
+    def test_what_is_not_for_it_is_refused(self):
+        for words, complaint in ((["--optimizer", "adam"], "--optimizer is not for --algorithm sandblaster"),
+                                 (["--portion", "100"], "--portion 100: expected a multiple of --batch 30"),
+                                 (["--warm-start", "5"], "--warm-start is for asynchronous algorithms"),
+                                 (["--subset", "0"], "expected a share above 0, up to 1")):
+            self.assertIn(complaint, self.train(*self.recipe("refused", *words), code=2))
+            self.assertFalse(os.path.exists(self.path("refused")))
+
+
+if __name__ == "__main__":
+    job_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
+    main()
