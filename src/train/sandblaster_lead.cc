@@ -19,7 +19,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::chrono::milliseconds kEvaluationTurn{10};
 constexpr std::int64_t kPortionsOfAWorker = 32;  // at least, if --portion does not say otherwise
 constexpr std::uint64_t kIdsInFlight = 1 << 20;  // more than are handed out while a state is being saved
 
@@ -218,7 +218,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   while (blasting.goes_on()) {
     const int left = workers_left();
     const bool died = somebody_died();
-    const PortionBooks::Progress progress = books.wait(Clock::now() + kBetweenLooks);
+    const PortionBooks::Progress progress = books.wait(Clock::now() + kEvaluationTurn);
     state.train_seconds = seconds_before + seconds_since(begin);
     if (progress.done) {
       blasting.evaluated(progress.sums);
@@ -256,7 +256,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   links.server_changed();
   state.train_seconds = seconds_before + seconds_since(begin);
   while (workers_left() > 0 && !somebody_died()) {  // each hears with its next question that training is over
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kEvaluationTurn);
   }
   served_audit = books.audit();
   summary.samples_per_second =

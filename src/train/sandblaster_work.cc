@@ -9,7 +9,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::chrono::milliseconds kNap{20};  // between looks at whether it should stop
+constexpr std::chrono::milliseconds kWaitForWork{20};  // between looks at whether it should stop
 constexpr std::size_t kMostKeptBytes = std::size_t{1} << 30;
 
 }  // namespace
@@ -33,7 +33,7 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
   std::optional<Work> work;
   while (outcome.ok()) {
     doing(WorkerActivity::Kind::gathering);
-    outcome = worker.next(work, kNap);
+    outcome = worker.next(work, kWaitForWork);
     if (!outcome.ok() || (work && work->unit == 0)) {
       break;
     }
