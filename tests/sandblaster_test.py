@@ -65,10 +65,28 @@ class Sandblaster(served_test.ServedTest):
         self.train("--resume", self.path("run"), "--iterations", "9")
         self.expect_same(self.objectives("run"), self.objectives("whole"))
 
+    def test_it_goes_on_after_everything_was_killed(self):
+        process = self.start(*self.recipe("run", "--transport", "socket", "--checkpoint-every", "1", iterations=4000))
+        iterations = self.kill_after_checkpoints("run", process) + 5
+        before = self.objectives("run")
+        self.train("--resume", self.path("run"), "--iterations", str(iterations))
+        objectives = self.objectives("run")
+        self.assertEqual(objectives, sorted(objectives, reverse=True))
+        self.expect_same(objectives[:len(before)][:5], before[:5])
+        self.expect_audit("run")
+
+    def test_sparse_samples_are_trained_on(self):
+        with open(self.path("data.libsvm"), "w") as file:
+            file.writelines(f"{i % 2} {i % 2 + 1}:1 {i % 50 + 3}:1\n" for i in range(400))
+        self.train("--model", "logistic", "--data", self.path("data.libsvm"), "--batch", "20", "--algorithm", "sandblaster",
+                   "--workers", "2", "--transport", "threads", "--iterations", "5", "--out", self.path("sparse"))
+        self.assertLess(self.objectives("sparse")[-1], 0.1 * self.objectives("sparse")[0])
+
     def test_a_growing_subset_ends_at_all_samples(self):
         self.train(*self.recipe("run", "--transport", "threads", "--subset", "0.2", "--subset-growth", "2"))
         self.assertGreater(self.summary("run")["test_accuracy"], 0.8)
         self.assertEqual(self.summary("run")["status"], "finished")
+        self.assertEqual(self.summary("run")["epochs"], 10)
 
     def test_what_is_not_for_it_is_refused(self):
         for words, complaint in ((["--optimizer", "adam"], "--optimizer is not for --algorithm sandblaster"),

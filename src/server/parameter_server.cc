@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "tensor/vector_ops.h"
 
 namespace distbelief {
 
@@ -34,6 +35,10 @@ ReplyHead ParameterServer::push(const RequestHead& head, std::span<const std::ui
     if (block.vectors) {
       return block.shard->take(
           head.push, [&] { block.vectors->add_to_gradient(part, head.scale); }, block_seen);
+    }
+    if (options_.keeps_vectors && !all_finite(part.data(), std::ssize(part))) {  // of a step that was too long
+      return block.shard->take(
+          head.push, [] {}, block_seen);
     }
     return block.shard->apply(head.push, std::span(&part, 1), head.scale, options, block_seen);
   });

@@ -21,6 +21,7 @@ void PortionTable::begin(std::int64_t samples, int workers) {
   holders_.resize(static_cast<std::size_t>(portions), kNobody);  // those of before stay: they may hold the samples
   free_.assign(holders_.size(), 1);
   undone_ = free_count_ = portions;
+  done_before_ = counts_.done;
   std::erase_if(units_, [](const auto& entry) { return entry.second.owners.empty(); });
   for (auto& [id, handed] : units_) {
     handed.open = false;  // what still comes is too late

@@ -71,6 +71,13 @@ class PortionTable {
     std::int64_t moved = 0;    ///< of those handed out: to another worker than had them before
   };
   const Counts& counts() const { return counts_; }
+  /// The same for who would go on from here: an evaluation that is not done is made anew, and nothing of it counts.
+  Counts settled_counts() const {
+    Counts counts = counts_;
+    counts.done = done() ? counts.done : done_before_;
+    return counts;
+  }
+  void set_counts(const Counts& counts) { counts_ = counts; }
 
  private:
   static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
@@ -96,6 +103,7 @@ class PortionTable {
   std::vector<std::uint64_t> holders_;     ///< by portion: who had it last
   std::map<std::uint64_t, Handed> units_;  ///< by id, so by age
   Counts counts_;
+  std::int64_t done_before_ = 0;  ///< samples, when the evaluation began
 };
 
 }  // namespace distbelief

@@ -16,12 +16,13 @@ namespace distbelief {
 /// clients. Clients that are idle are not waited for with what is gathered.
 class ServedJob {
  public:
-  /// What clients that ask the first server for work are given, if servers keep vectors.
+  /// What clients that ask for work are given, if servers keep vectors; and who hears what they say.
   using HandOut = std::function<std::optional<Work>(const RequestHead&)>;
+  using Heard = std::function<void(const RequestHead&, const ReplyHead&, std::string_view)>;
 
   ServedJob(const ParameterTable& table, const UpdateRule& rule, std::span<const float> values, int servers,
             int clients, const UpdateOptions& options, std::optional<std::uint64_t> max_staleness = {},
-            const HandOut& hand_out = {})
+            const HandOut& hand_out = {}, const Heard& heard = {})
       : map_(table, servers), fabrics_(make_local_fabrics(servers + clients)) {
     std::vector<std::uint64_t> ids;
     std::vector<ServerPort::Client> client_ranks;
@@ -45,10 +46,12 @@ class ServedJob {
                                                                          },
                                                                      .max_staleness = max_staleness,
                                                                      .keeps_vectors = hand_out != nullptr});
-      node->port = std::make_unique<ServerPort>(
-          *fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
-          ServerPort::Options{
-              .view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }, .work = hand_out});
+      node->port = std::make_unique<ServerPort>(*fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
+                                                ServerPort::Options{.view = 1,
+                                                                    .threads = 2,
+                                                                    .wake = [node = node.get()] { node->link.wake(); },
+                                                                    .heard = i == 0 ? heard : nullptr,
+                                                                    .work = hand_out});
       node->link.start(
           *fabrics_[static_cast<std::size_t>(i)], [port = node->port.get()] { return port->advance(); },
           [port = node->port.get()] { return port->in_a_message(); });

@@ -106,6 +106,13 @@ class ServerClient {
   /// everywhere; the dot products replace what is in `dots`, each summed in the order of the servers.
   PushReport run_vectors(std::span<const VectorOrder> orders, std::uint64_t low_water, std::vector<double>& dots,
                          Clock::time_point deadline);
+  /// What had crossed links to and from all servers when they last carried out orders.
+  struct Traffic {
+    std::uint64_t pushed_bytes = 0;
+    std::uint64_t fetched_bytes = 0;
+    std::uint64_t order_bytes = 0;  ///< with the dot products that came back
+  };
+  const Traffic& traffic() const { return traffic_; }
 
   // Of a worker that is told what to compute; not while it fetches.
 
@@ -162,6 +169,7 @@ class ServerClient {
   bool pushing_ = false;        ///< a push is on its way
   bool fetching_ = false;
   bool asking_ = false;
+  Traffic traffic_;
   float rate_factor_ = 1;
 
   std::mutex mutex_;

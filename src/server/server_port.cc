@@ -63,6 +63,11 @@ class ServerPort::Served {
     const std::optional<ReplyHead> reply = port.try_answer(request_, in_bytes(), {out_.data(), out_.bytes()});
     if (reply) {
       reply_ = *reply;
+      if (request_.kind == RequestHead::Kind::push) {
+        port.pushed_bytes_ += request_.body_bytes;
+      } else if (request_.kind == RequestHead::Kind::fetch) {
+        port.fetched_bytes_ += reply_.body_bytes;
+      }
       state.store(State::answered, std::memory_order_release);
     }
     return reply.has_value();
@@ -216,9 +221,13 @@ std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std:
 }
 
 ReplyHead ServerPort::answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
-  const ReplyHead reply = distbelief::answer(server_, request, in, out);
+  ReplyHead reply = distbelief::answer(server_, request, in, out);
   if (request.kind == RequestHead::Kind::fetch) {
     return reply;
+  }
+  if (request.kind == RequestHead::Kind::vectors) {
+    reply.pushed_bytes = pushed_bytes_;
+    reply.fetched_bytes = fetched_bytes_;
   }
   server_changed();
   if (options_.heard) {

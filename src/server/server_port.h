@@ -80,6 +80,8 @@ class ServerPort {
   int waiting_here_ = 0;                      // guarded by mutex_: clients of this process, likewise
   std::uint64_t changes_ = 0;                 // guarded by mutex_: of the server, that may end a wait
   std::atomic<bool> nobody_waits_ = false;
+  std::atomic<std::uint64_t> pushed_bytes_ = 0;
+  std::atomic<std::uint64_t> fetched_bytes_ = 0;
   std::vector<std::jthread> threads_;  // last: they stop before the rest goes
 };
 

@@ -15,19 +15,15 @@ class ServerVectors : public VectorSpace {
   /// The same; before it, pushes of leases below `low_water` count as taken.
   bool run(std::span<const VectorOrder> orders, std::uint64_t low_water, std::vector<double>& dots) {
     outcome_ = client_.run_vectors(orders, low_water, dots, Clock::now() + patience_).outcome;
-    bytes_ += orders.size_bytes() + dots.size() * sizeof(double);
     return outcome_.ok();
   }
   /// Why vectors are lost.
   const Outcome& outcome() const { return outcome_; }
-  /// Of orders and dot products, to and from each server.
-  std::uint64_t bytes() const { return bytes_; }
 
  private:
   ServerClient& client_;
   const Clock::duration patience_;
   Outcome outcome_;
-  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace distbelief

@@ -98,9 +98,4 @@ Outcome PortionWorker::settle() {
   return outcome;
 }
 
-void PortionWorker::tell_trouble(const std::string& words) {
-  (void)wait_pushed();
-  (void)client_.report(done_.value_or(UnitReport{}), words, deadline());
-}
-
 }  // namespace distbelief

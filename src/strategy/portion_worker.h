@@ -1,7 +1,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "exec/replica.h"
 #include "server/server_client.h"
@@ -30,8 +29,6 @@ class PortionWorker {
   [[nodiscard]] Outcome push(const Work& work);
   /// All that was pushed is done and told.
   [[nodiscard]] Outcome settle();
-  /// Says why this worker cannot go on.
-  void tell_trouble(const std::string& words);
 
  private:
   Clock::time_point deadline() const { return Clock::now() + patience_; }

@@ -23,7 +23,7 @@ void PortionBooks::end() {
 
 std::optional<Work> PortionBooks::work(const RequestHead& request) {
   const std::scoped_lock lock(mutex_);
-  if (over_) {
+  if (over_ || lost_.contains(request.incarnation)) {
     return Work{};
   }
   if (!open_) {
@@ -41,11 +41,8 @@ std::optional<Work> PortionBooks::work(const RequestHead& request) {
               .scale = 1.0 / static_cast<double>(table_.samples())};
 }
 
-void PortionBooks::heard(const RequestHead& request, const ReplyHead& /*reply*/, std::string_view words) {
+void PortionBooks::heard(const RequestHead& request, const ReplyHead& /*reply*/, std::string_view /*words*/) {
   const std::scoped_lock lock(mutex_);
-  if (!words.empty() && trouble_.empty()) {
-    trouble_ = words;
-  }
   if (request.kind == RequestHead::Kind::leave) {
     ++left_;
   }
@@ -59,13 +56,14 @@ void PortionBooks::heard(const RequestHead& request, const ReplyHead& /*reply*/,
 void PortionBooks::lose(std::uint64_t worker) {
   const std::scoped_lock lock(mutex_);
   table_.lose(worker);
+  lost_.insert(worker);
   changed_.notify_all();
 }
 
 PortionBooks::Progress PortionBooks::wait(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [&] { return table_.done() || !trouble_.empty(); });
-  return {.done = table_.done(), .sums = sums_, .trouble = trouble_, .left = left_};
+  changed_.wait_until(lock, deadline, [&] { return table_.done(); });
+  return {.done = table_.done(), .sums = sums_, .left = left_};
 }
 
 std::uint64_t PortionBooks::next_id() const {
@@ -81,6 +79,16 @@ void PortionBooks::begin_ids(std::uint64_t first) {
 PortionTable::Counts PortionBooks::counts() const {
   const std::scoped_lock lock(mutex_);
   return table_.counts();
+}
+
+PortionTable::Counts PortionBooks::settled_counts() const {
+  const std::scoped_lock lock(mutex_);
+  return table_.settled_counts();
+}
+
+void PortionBooks::set_counts(const PortionTable::Counts& counts) {
+  const std::scoped_lock lock(mutex_);
+  table_.set_counts(counts);
 }
 
 SampleAudit PortionBooks::audit() const {

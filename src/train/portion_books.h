@@ -3,7 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <string>
+#include <set>
 #include <string_view>
 
 #include "base/clock.h"
@@ -31,22 +31,24 @@ class PortionBooks {
   /// For a ServerPort: what a worker that asks gets, and what one says.
   std::optional<Work> work(const RequestHead& request);
   void heard(const RequestHead& request, const ReplyHead& reply, std::string_view words);
-  /// A worker, by incarnation, is gone.
+  /// A worker, by incarnation, is gone: what it had goes to others, and it gets nothing more.
   void lose(std::uint64_t worker);
 
   struct Progress {
     bool done = false;
-    LossSums sums;             ///< of what is done
-    std::string trouble = {};  ///< why a worker could not go on
-    int left = 0;              ///< workers that said that they have ended
+    LossSums sums;  ///< of what is done
+    int left = 0;   ///< workers that said that they have ended
   };
-  /// Until the evaluation is done, or there is trouble, or the deadline.
+  /// Until the evaluation is done, or the deadline.
   Progress wait(Clock::time_point deadline);
 
   /// Units from now on have at least this id; a run that goes on must not use one again.
   std::uint64_t next_id() const;
   void begin_ids(std::uint64_t first);
   PortionTable::Counts counts() const;
+  /// Of a run that goes on they are those of the whole run: see PortionTable::settled_counts().
+  PortionTable::Counts settled_counts() const;
+  void set_counts(const PortionTable::Counts& counts);
   /// In samples, over all evaluations. What is out when all is over was dropped.
   SampleAudit audit() const;
 
@@ -58,7 +60,7 @@ class PortionBooks {
   bool open_ = false;
   bool over_ = false;
   LossSums sums_;
-  std::string trouble_;
+  std::set<std::uint64_t> lost_;  ///< workers
   int left_ = 0;
 };
 

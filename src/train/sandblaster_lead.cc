@@ -46,10 +46,12 @@ struct Trainer::Run::Blasting {
   Outcome servers = {};      ///< whether all of them answer
   std::int64_t samples = 0;  ///< of an evaluation
   std::uint64_t applied = 0;
-  bool enough = false;
+  bool enough = false;       ///< there is nothing more to gain
+  bool stops_early = false;  ///< or not on what is not trained on
 
   bool goes_on() const {
-    return !enough && servers.ok() && summary.status == "finished" && lbfgs.iterations() < run.config.iterations;
+    return !enough && !stops_early && servers.ok() && summary.status == "finished" &&
+           lbfgs.iterations() < run.config.iterations;
   }
   void lose(const Outcome& outcome) { servers = outcome; }
 
@@ -66,7 +68,9 @@ struct Trainer::Run::Blasting {
     }
     const ServedState restored = *std::exchange(run.restored, {});
     StateReader reader(restored.leader, restored.source);
-    visit_own_state(reader);
+    const Units units = visit_own_state(reader);
+    books.begin_ids(units.next_id);
+    books.set_counts(units.counts);
     const ServerClient::PushReport report = links.leader().restore(restored.servers, deadline);
     servers = report.outcome;
     if (report.status == ReplyHead::Status::damaged) {
@@ -77,30 +81,46 @@ struct Trainer::Run::Blasting {
     }
   }
 
-  void visit_own_state(StateVisitor& visitor) {
+  /// What a run that goes on has to know of the units before: from which number on it may name its own, and counts.
+  struct Units {
+    std::uint64_t next_id = 0;
+    PortionTable::Counts counts;
+  };
+  Units visit_own_state(StateVisitor& visitor) {
     lbfgs.visit_state(visitor);
+    Units units = {.next_id = books.next_id() + kIdsInFlight, .counts = books.settled_counts()};
+    visitor.number("next_unit", units.next_id);
+    for (std::int64_t PortionTable::Counts::*count :
+         {&PortionTable::Counts::handed_out, &PortionTable::Counts::done, &PortionTable::Counts::again,
+          &PortionTable::Counts::lost, &PortionTable::Counts::backups, &PortionTable::Counts::moved}) {
+      auto number = static_cast<std::uint64_t>(units.counts.*count);
+      visitor.number("count", number);
+      units.counts.*count = static_cast<std::int64_t>(number);
+    }
     auto batch = static_cast<std::uint64_t>(samples);
     visitor.number("samples", batch);
     samples = std::clamp<std::int64_t>(static_cast<std::int64_t>(batch), 1,
                                        static_cast<std::int64_t>(run.data.train->size()));
-    std::uint64_t next_id = books.next_id() + kIdsInFlight;
-    visitor.number("next_unit", next_id);
-    books.begin_ids(next_id);
+    return units;
   }
 
   bool add_state(CheckpointState& saved) {
     saved.blobs[kBooksBlob] = "";
     StateWriter writer;
-    visit_own_state(writer);
+    (void)visit_own_state(writer);
     saved.blobs[kLeaderBlob] = writer.take();
     run.served_audit = books.audit();
     std::vector<std::string> states;
     const ServerClient::PushReport report = links.leader().save(states, Clock::now() + run.team.patience);
     servers = report.outcome;
+    if (report.status == ReplyHead::Status::nonfinite) {
+      run.observer.note("a server's numbers are not finite: no checkpoint is written, the one before stays");
+      return false;
+    }
     for (std::size_t i = 0; i < states.size(); ++i) {
       saved.blobs[server_blob(i)] = std::move(states[i]);
     }
-    return servers.ok() && report.status == ReplyHead::Status::done;
+    return servers.ok();
   }
 
   /// Workers begin to compute the objective at the values that the servers have.
@@ -134,21 +154,27 @@ struct Trainer::Run::Blasting {
       lose(vectors.outcome());
       return;
     }
-    if (!report.iterated && report.status == Lbfgs::Status::going_on) {
-      if (!lbfgs.go_on()) {
+    if (!report.iterated) {  // a trial of a search
+      if (report.status != Lbfgs::Status::going_on) {
+        tell_end(report);
+      } else if (!lbfgs.go_on()) {
         lose(vectors.outcome());
-        return;
+      } else {
+        begin_evaluation();
       }
-      begin_evaluation();
       return;
     }
+    const ServerClient::Traffic& traffic = links.leader().traffic();
     run.log({{"objective", report.objective},
              {"gradient_norm", report.gradient_norm},
              {"step_length", report.step},
-             {"train_loss", loss}});
+             {"train_loss", loss},
+             {"pushed_bytes", static_cast<double>(traffic.pushed_bytes)},
+             {"fetched_bytes", static_cast<double>(traffic.fetched_bytes)},
+             {"order_bytes", static_cast<double>(traffic.order_bytes)}});
     if (!std::isfinite(report.objective)) {
       summary.status = "diverged";
-      summary.problem = fmt::format("the objective is {} where training begins", report.objective);
+      summary.problem = fmt::format("the objective is {} after {} iterations", report.objective, lbfgs.iterations());
       return;
     }
     if (!snapshot()) {
@@ -161,32 +187,38 @@ struct Trainer::Run::Blasting {
     TrainingState& state = run.state;
     const bool last = report.status != Lbfgs::Status::going_on || lbfgs.iterations() >= run.config.iterations;
     const auto all = static_cast<std::int64_t>(run.data.train->size());
-    const bool began = report.step == 0 && lbfgs.iterations() == 0;
+    const bool moved = report.step > 0;  // not where all begins, nor where the objective changed
     if (!last) {
-      if (samples < all && !began) {
-        const auto grown = static_cast<std::int64_t>(static_cast<double>(samples) * run.config.subset_growth);
-        samples = std::min(all, std::max(samples + 1, grown));
+      const double grown = std::min(static_cast<double>(all), static_cast<double>(samples) * run.config.subset_growth);
+      if (moved && grown >= static_cast<double>(samples + 1)) {
+        samples = static_cast<std::int64_t>(grown);
         lbfgs.change_objective();
       } else if (!lbfgs.go_on()) {
         lose(vectors.outcome());
         return;
       }
-    }
-    state.epoch_sums = sums;
-    if (!last) {
       begin_evaluation();  // workers compute while this one tests
     }
-    if (!began && report.step > 0) {
-      if (const Outcome outcome = run.end_epoch(state.train_seconds - state.epoch_began, enough); !outcome.ok()) {
+    if (moved) {
+      state.epoch_sums = sums;
+      if (const Outcome outcome = run.end_epoch(state.train_seconds - state.epoch_began, stops_early); !outcome.ok()) {
         lose(outcome);
+      }
+      if (run.config.checkpoint_every > 0 &&
+          state.step - std::max<std::int64_t>(0, run.checkpointed_step) >= run.config.checkpoint_every) {
+        run.write_checkpoint(std::nullopt);
       }
     }
     if (report.status != Lbfgs::Status::going_on) {
-      enough = true;
-      run.observer.note(report.status == Lbfgs::Status::minimum
-                            ? fmt::format("the gradient is {:.3g} long, which is short enough", report.gradient_norm)
-                            : "no step lessens the objective any more: floats allow no better");
+      tell_end(report);
     }
+  }
+
+  void tell_end(const Lbfgs::Report& report) {
+    enough = true;
+    run.observer.note(report.status == Lbfgs::Status::minimum
+                          ? fmt::format("the gradient is {:.3g} long, which is short enough", report.gradient_norm)
+                          : "no step lessens the objective any more: floats allow no better");
   }
 };
 
@@ -247,7 +279,10 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   if (!blasting.servers.ok()) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = blasting.servers.reason}, state, summary);
   }
-  if (blasting.servers.ok() && summary.status != "diverged" && summary.status != "lost" &&
+  if (blasting.stops_early && summary.status == "finished") {
+    summary.status = "stopped early";
+  }
+  if (blasting.servers.ok() && summary.status != "diverged" && (summary.status != "lost" || !served.inside) &&
       checkpointed_step != state.step && state.epoch > 0) {
     write_checkpoint(std::nullopt);
   }
@@ -259,8 +294,8 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
     std::this_thread::sleep_for(kEvaluationTurn);
   }
   served_audit = books.audit();
-  summary.samples_per_second =
-      state.train_seconds > 0 ? static_cast<double>(blasting.applied) / state.train_seconds : 0;
+  const double seconds_here = state.train_seconds - seconds_before;
+  summary.samples_per_second = seconds_here > 0 ? static_cast<double>(blasting.applied) / seconds_here : 0;
   doing(WorkerActivity::Kind::ending);
   write_results(summary);
   return summary;

@@ -118,7 +118,9 @@ void ServedLinks::watch_for_losses() {
       hooks_.lost(incarnation);
     }
     server_changed();
-    team_.fenced(incarnation, server_->open_leases());
+    if (team_.fenced) {
+      team_.fenced(incarnation, server_->open_leases());
+    }
   }
 }
 

@@ -33,6 +33,8 @@ class ServedLinks {
   ParameterServer& server() { return *server_; }
   /// What updates are made of has changed by other means than requests: they may be due.
   void server_changed();
+  /// From now on nobody waits at this process's server.
+  void let_all_go() { port_->let_all_go(); }
   ServerClient& worker() { return *client_; }
   ServerClient& leader() { return *leader_; }
 

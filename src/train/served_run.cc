@@ -151,6 +151,7 @@ RunSummary Trainer::Run::lead_and_work(ServedLinks& links, const Part& lead, con
       summary = lead(stop_requested);
     } catch (...) {
       over = true;  // it has nobody any more to lease from
+      links.let_all_go();
       throw;
     }
     over = true;

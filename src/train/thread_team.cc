@@ -5,6 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "train/worker_chaos.h"
 #include "transport/local/local_fabric.h"
@@ -59,7 +61,8 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
   std::atomic<bool> leader_left = false;
   NotesOfAll notes(observer);
   std::mutex mutex;
-  std::exception_ptr first_error;
+  std::exception_ptr first_error;             // guarded by mutex
+  std::vector<std::uint64_t> failed_workers;  // guarded by mutex: by incarnation
   const auto work = [&](int rank, RunObserver& watcher) {
     FaultyFabric* faulty = nullptr;
     const std::unique_ptr<Fabric> fabric =  // who fails is lost to the others
@@ -75,6 +78,13 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
                                .inside = inside,
                                .leases = &own_leases,
                                .plan_leases = [&](const LeaseTable::Options& plan) { leases.plan(plan); },
+                               .newly_lost =
+                                   [&, told = std::size_t{0}]() mutable {
+                                     const std::scoped_lock lock(mutex);
+                                     const std::size_t before = std::exchange(told, failed_workers.size());
+                                     return std::vector(failed_workers.begin() + static_cast<std::ptrdiff_t>(before),
+                                                        failed_workers.end());
+                                   },
                                .workers_left = [&] { return workers_left.load(); },
                                .leader_left = [&] { return leader_left.load(); }};
     try {
@@ -97,6 +107,9 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
       const std::scoped_lock lock(mutex);
       if (!first_error) {
         first_error = std::current_exception();
+      }
+      if (rank < workers) {
+        failed_workers.push_back(static_cast<std::uint64_t>(rank) + 1);
       }
     }
     leases.leave(static_cast<std::uint64_t>(rank) + 1);

@@ -116,8 +116,8 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
     options.threads = static_cast<int>(std::min<std::int64_t>(options.threads, config.n_push));
   }
   options.micro_batches = config.accumulate;
-  if (team.served != nullptr && !has_hogwild_workers(config) && touches_few_rows(graph, table) && config.threads <= 1 &&
-      config.accumulate == 1) {
+  if (team.served != nullptr && !has_hogwild_workers(config) && !is_sandblaster(config) &&
+      touches_few_rows(graph, table) && config.threads <= 1 && config.accumulate == 1) {
     options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
     options.gradient_rows = GradientRows::touched;
   }
@@ -320,6 +320,11 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
   if (is_sandblaster(config)) {
     expect("history", before.history, config.history);
     expect("seed", before.seed, config.seed);
+    expect("data", before.data, config.data);  // these four: of another objective the history knows nothing
+    expect("validation", before.validation, config.validation);
+    expect("weight-decay", before.weight_decay, config.weight_decay);
+    expect("freeze", fmt::format("{}", fmt::join(before.freeze, ",")),
+           fmt::format("{}", fmt::join(config.freeze, ",")));
     return;
   }
   const Checkpoint& checkpoint = *latest.checkpoint;

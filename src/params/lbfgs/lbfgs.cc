@@ -45,6 +45,7 @@ Lbfgs::Report Lbfgs::evaluated(double loss) {
       report.objective = objective_;
       if (pairs_ == 0) {
         report.status = Status::stuck;
+        awaited_ = Awaited::again;
         return report;
       }
       pairs_ = 0;
@@ -63,11 +64,13 @@ Lbfgs::Report Lbfgs::evaluated(double loss) {
   }
   report.gradient_norm = std::sqrt(dots_[0]);
   if (!std::isfinite(objective) || !std::isfinite(report.gradient_norm)) {
-    report.status = Status::stuck;  // only where all begins: a search ends nowhere else
+    report.status = Status::stuck;  // where all begins, or where the objective has become another one
+    awaited_ = Awaited::again;
     return report;
   }
   if (report.gradient_norm <= options_.tolerance) {
     report.status = Status::minimum;
+    awaited_ = Awaited::again;
     return report;
   }
   return find_direction() && begin_search(objective) ? report : lost();
@@ -188,6 +191,9 @@ void Lbfgs::visit_state(StateVisitor& visitor) {
   visitor.number("awaited", awaited);
   awaited_ = static_cast<Awaited>(std::min(awaited, static_cast<std::uint64_t>(Awaited::again)));
   search_.visit_state(visitor);
+  if (awaited_ == Awaited::trial && search_.status() != WolfeSearch::Status::searching) {
+    awaited_ = Awaited::again;
+  }
   visitor.real("objective", objective_);
   visitor.real("scale", scale_);
   visitor.number("oldest_pair", oldest_);

@@ -91,7 +91,7 @@ class Lbfgs {
   enum class Awaited : std::uint64_t {
     beginning,  ///< an evaluation where all begins
     trial,      ///< of the line search
-    again,      ///< where the last iteration ended, of another objective
+    again,      ///< where the last iteration ended, of another objective, or of a run that goes on after its end
   };
 
   VectorSpace& space_;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "params/lbfgs/range_vectors.h"
+#include "params/lbfgs/textbook_lbfgs.h"
 #include "params/state_keeper.h"
 
 namespace distbelief {
@@ -115,64 +115,14 @@ std::vector<double> minimize(OwnVectors& space, Lbfgs& lbfgs, int iterations, Lb
   return found;
 }
 
-/// The same as it stands in a textbook, in double.
-std::vector<double> reference(const Objective& objective, int iterations, std::size_t history) {
-  const auto dot = [](const Point& a, const Point& b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-  };
-  const auto add = [](Point a, double factor, const Point& b) {
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      a[i] += factor * b[i];
-    }
-    return a;
-  };
-  Point x = objective.start;
-  Point gradient(x.size());
-  double value = objective.evaluate(x, gradient);
-  std::vector<double> found = {value};
-  std::vector<std::pair<Point, Point>> pairs;
-  for (int iteration = 0; iteration < iterations; ++iteration) {
-    Point direction = add(Point(x.size()), -1, gradient);
-    std::vector<double> shares;
-    for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) {
-      shares.push_back(dot(pair->first, direction) / dot(pair->first, pair->second));
-      direction = add(direction, -shares.back(), pair->second);
-    }
-    if (!pairs.empty()) {
-      const auto& [step, change] = pairs.back();
-      direction = add(direction, dot(step, change) / dot(change, change) - 1, direction);
-    }
-    for (const auto& [step, change] : pairs) {
-      direction = add(direction, shares.back() - dot(change, direction) / dot(step, change), step);
-      shares.pop_back();
-    }
-    const double first = pairs.empty() ? std::min(1.0, 1 / std::sqrt(dot(gradient, gradient))) : 1;
-    WolfeSearch search(value, dot(gradient, direction), first, {});
-    Point next;
-    Point next_gradient(x.size());
-    while (search.status() == WolfeSearch::Status::searching) {
-      next = add(x, search.trial(), direction);
-      value = objective.evaluate(next, next_gradient);
-      search.tried(value, dot(next_gradient, direction));
-    }
-    pairs.emplace_back(add(next, -1, x), add(next_gradient, -1, gradient));
-    if (pairs.size() > history) {
-      pairs.erase(pairs.begin());
-    }
-    x = next;
-    gradient = next_gradient;
-    found.push_back(value);
-  }
-  return found;
-}
-
 TEST(Lbfgs, TakesTheStepsOfATextbook) {
   for (const Objective& objective : {quadratic(), rosenbrock()}) {
     for (const int history : {1, 3, 10}) {
       OwnVectors space(objective);
       Lbfgs lbfgs(space, {.history = history});
       const std::vector<double> found = minimize(space, lbfgs, 10);
-      const std::vector<double> wanted = reference(objective, 10, static_cast<std::size_t>(history));
+      const std::vector<double> wanted =
+          textbook_lbfgs(objective.start, objective.evaluate, 10, static_cast<std::size_t>(history));
       ASSERT_EQ(found.size(), wanted.size());
       for (std::size_t i = 0; i < found.size(); ++i) {
         EXPECT_NEAR(found[i], wanted[i], 1e-3 * wanted[i]) << "history " << history << ", iteration " << i;

@@ -114,7 +114,9 @@ void RangeVectors::add_to_gradient_at(std::size_t place, std::span<const float> 
 void RangeVectors::visit_state(StateVisitor& visitor) {
   std::vector<std::uint64_t> names;
   for (const auto& [name, floats] : vectors_) {
-    names.push_back(name);
+    if (name != kGradient) {
+      names.push_back(name);
+    }
   }
   visitor.numbers("vectors", names);
   std::erase_if(vectors_, [&](const auto& entry) {

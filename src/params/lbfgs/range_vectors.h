@@ -32,7 +32,7 @@ class RangeVectors {
   /// The same of a part that is 0 but for some runs.
   void add_to_gradient(const GradientRuns& part, float scale);
 
-  /// Every vector that was written, but the values, with its name.
+  /// Every vector that was written, with its name, but the values, and the gradient, which an evaluation makes anew.
   void visit_state(StateVisitor& visitor);
 
  private:

@@ -37,7 +37,7 @@ void WolfeSearch::tried(double value, double slope) {
   ++trials_;
   const bool good = finite && lessens_enough(point);
   if (settling_ != 0 || (good && is_flat_enough(point))) {
-    status_ = Status::found;
+    status_ = finite ? Status::found : Status::failed;
     return;
   }
   if (good && (best_.step == 0 || point.value < best_.value)) {

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Sandblaster against scipy's L-BFGS-B: the final loss of softmax regression with weight decay on Fashion-MNIST.
+
+bench/lbfgs.py [PROGRAM] [--iterations N] [--decay D]
+
+Both minimise the mean cross-entropy of all 60,000 training images, normalised alike, plus D/2 times the squares of the
+weights; scipy (package python3-scipy) in double, with the same limit on iterations. Goal: a loss no higher than scipy's. Also says how many
+evaluations each took, and the traffic of each evaluation as the run's metrics have it.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import numpy
+import scipy.optimize
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+DATA = pathlib.Path("/usr/share/dataset-fashion-mnist")
+
+
+def read_images(path):
+    for name in (path, path.with_suffix(path.suffix + ".gz")):
+        if name.exists():
+            opener = gzip.open if name.suffix == ".gz" else open
+            with opener(name, "rb") as file:
+                return file.read()
+    raise SystemExit(f"lbfgs.py: {path}: no such file; install dataset-fashion-mnist")
+
+
+def problem(decay):
+    """The objective of a flat vector: weights of 784 x 10, then 10 biases. With its gradient, and how often it was asked."""
+    images = numpy.frombuffer(read_images(DATA / "train-images-idx3-ubyte"), numpy.uint8, offset=16).reshape(-1, 784)
+    classes = numpy.frombuffer(read_images(DATA / "train-labels-idx1-ubyte"), numpy.uint8, offset=8)
+    x = images.astype(numpy.float64) / 255
+    x = (x - x.mean()) / x.std()
+    rows = numpy.arange(len(x))
+    calls = [0]
+
+    def objective(flat):
+        calls[0] += 1
+        weights, biases = flat[:7840].reshape(784, 10), flat[7840:]
+        scores = x @ weights + biases
+        scores -= scores.max(axis=1, keepdims=True)
+        shares = numpy.exp(scores)
+        totals = shares.sum(axis=1, keepdims=True)
+        loss = (numpy.log(totals[:, 0]) - scores[rows, classes]).mean() + decay / 2 * (weights ** 2).sum()
+        shares /= totals
+        shares[rows, classes] -= 1
+        shares /= len(x)
+        return loss, numpy.concatenate([(x.T @ shares + decay * weights).ravel(), shares.sum(axis=0)])
+
+    return objective, calls
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("program", nargs="?", default=str(ROOT / "build/release/distbelief"))
+    parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--decay", type=float, default=1e-3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([arguments.program, "train", "--model", "logistic", "--data", "fashion-mnist", "--algorithm",
+                        "sandblaster", "--workers", "2", "--servers", "1", "--transport", "socket", "--batch", "250",
+                        "--iterations", str(arguments.iterations), "--weight-decay", str(arguments.decay), "--out",
+                        f"{folder}/run"], check=True, stdout=subprocess.DEVNULL)
+        with open(os.path.join(folder, "run", "metrics.jsonl")) as file:
+            rows = [json.loads(line) for line in file]
+        with open(os.path.join(folder, "run", "summary.json")) as file:
+            summary = json.load(file)
+    ours = [row for row in rows if "objective" in row]
+    objective, calls = problem(arguments.decay)
+    found = scipy.optimize.minimize(objective, numpy.zeros(7850), jac=True, method="L-BFGS-B",
+                                    options={"maxiter": arguments.iterations, "maxfun": 10 * arguments.iterations})
+    print(f"{'':12} {'objective':>12} {'iterations':>10} {'evaluations':>11}")
+    print(f"{'sandblaster':12} {ours[-1]['objective']:12.8f} {summary['epochs']:10} {ours[-1]['step']:11}")
+    print(f"{'scipy':12} {found.fun:12.8f} {found.nit:10} {calls[0]:11}")
+    print(f"difference {ours[-1]['objective'] - found.fun:+.2e}, relative {ours[-1]['objective'] / found.fun - 1:+.2e}")
+
+
+if __name__ == "__main__":
+    main()
