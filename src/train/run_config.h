@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -158,6 +159,9 @@ bool prefetches(const RunConfig& config, std::int64_t fetch_every);
 
 /// Whether training is L-BFGS, whose objective is evaluated over many portions of the data.
 bool is_sandblaster(const RunConfig& config);
+
+/// Threads that read ahead; nothing: as the data needs.
+std::optional<int> loader_threads(const RunConfig& config);
 
 /// Throws InputError for combinations that make no sense.
 void check_config(const RunConfig& config);

@@ -44,6 +44,10 @@ std::int64_t units_of_step(const RunConfig& config) {
   return is_synchronous(config) ? config.workers - config.backup_workers : 1;
 }
 
+std::optional<int> loader_threads(const RunConfig& config) {
+  return config.loader_threads < 0 ? std::nullopt : std::optional(static_cast<int>(config.loader_threads));
+}
+
 bool prefetches(const RunConfig& config, std::int64_t fetch_every) {
   return config.prefetch == "on" || (config.prefetch == "auto" && fetch_every > 1);
 }

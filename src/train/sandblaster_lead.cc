@@ -110,17 +110,7 @@ struct Trainer::Run::Blasting {
     (void)visit_own_state(writer);
     saved.blobs[kLeaderBlob] = writer.take();
     run.served_audit = books.audit();
-    std::vector<std::string> states;
-    const ServerClient::PushReport report = links.leader().save(states, Clock::now() + run.team.patience);
-    servers = report.outcome;
-    if (report.status == ReplyHead::Status::nonfinite) {
-      run.observer.note("a server's numbers are not finite: no checkpoint is written, the one before stays");
-      return false;
-    }
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      saved.blobs[server_blob(i)] = std::move(states[i]);
-    }
-    return servers.ok();
+    return run.add_servers(links, saved, servers);
   }
 
   /// Workers begin to compute the objective at the values that the servers have.
@@ -137,9 +127,7 @@ struct Trainer::Run::Blasting {
   }
 
   bool snapshot() {
-    links.leader().begin_fetch();
-    servers = links.leader().wait_fetched(Clock::now() + run.team.patience);
-    links.leader().take(run.replica->values());
+    servers = run.snapshot(links);
     return servers.ok();
   }
 

@@ -20,12 +20,9 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
-  std::optional<int> loader_threads;
-  if (config.loader_threads >= 0) {
-    loader_threads = static_cast<int>(config.loader_threads);
-  }
-  PortionBatches batches(*data.train, sampler,
-                         {.batch = config.batch, .loader_threads = loader_threads, .most_kept_bytes = kMostKeptBytes});
+  PortionBatches batches(
+      *data.train, sampler,
+      {.batch = config.batch, .loader_threads = loader_threads(config), .most_kept_bytes = kMostKeptBytes});
   PortionWorker worker(working.replica, links.worker(), team.patience);
   const auto began = Clock::now();
   LossSums sums;

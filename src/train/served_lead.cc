@@ -88,19 +88,7 @@ struct Trainer::Run::Leading {
     visit_own_state(writer);
     saved.blobs[kLeaderBlob] = writer.take();
     run.served_audit = books.total();
-    std::vector<std::string> states;
-    if (servers.ok()) {
-      const ServerClient::PushReport report = links.leader().save(states, Clock::now() + run.team.patience);
-      servers = report.outcome;
-      if (report.status == ReplyHead::Status::nonfinite) {
-        run.observer.note("a server's numbers are not finite: no checkpoint is written, the one before stays");
-        return false;
-      }
-    }
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      saved.blobs[server_blob(i)] = std::move(states[i]);
-    }
-    return servers.ok();
+    return servers.ok() && run.add_servers(links, saved, servers);
   }
 
   void visit_own_state(StateVisitor& visitor) {
@@ -119,11 +107,8 @@ struct Trainer::Run::Leading {
     summary.problem = why;
   }
 
-  /// One version of each block, into the replica.
   bool snapshot() {
-    links.leader().begin_fetch();
-    servers = links.leader().wait_fetched(Clock::now() + run.team.patience);
-    links.leader().take(run.replica->values());
+    servers = run.snapshot(links);
     return servers.ok();
   }
 

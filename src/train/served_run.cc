@@ -65,11 +65,8 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
     return work(links, sampler, working, stop);
   };
-  if (!served.leads()) {
-    return follow(links, works, stop_requested);
-  }
   const auto leads = [&](const std::function<bool()>& stop) { return lead(links, books, stop); };
-  return lead_and_work(links, leads, works, stop_requested);
+  return served.leads() ? lead_and_work(links, leads, works, stop_requested) : follow(links, works, stop_requested);
 }
 
 RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_requested) {
@@ -91,11 +88,29 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
     return work_on_portions(links, sampler, working, stop);
   };
-  if (!served.leads()) {
-    return follow(links, works, stop_requested);
-  }
   const auto leads = [&](const std::function<bool()>& stop) { return lead_sandblaster(links, books, stop); };
-  return lead_and_work(links, leads, works, stop_requested);
+  return served.leads() ? lead_and_work(links, leads, works, stop_requested) : follow(links, works, stop_requested);
+}
+
+Outcome Trainer::Run::snapshot(ServedLinks& links) {
+  links.leader().begin_fetch();
+  Outcome outcome = links.leader().wait_fetched(Clock::now() + team.patience);
+  links.leader().take(replica->values());
+  return outcome;
+}
+
+bool Trainer::Run::add_servers(ServedLinks& links, CheckpointState& saved, Outcome& servers) {
+  std::vector<std::string> states;
+  const ServerClient::PushReport report = links.leader().save(states, Clock::now() + team.patience);
+  servers = report.outcome;
+  if (report.status == ReplyHead::Status::nonfinite) {
+    observer.note("a server's numbers are not finite: no checkpoint is written, the one before stays");
+    return false;
+  }
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    saved.blobs[server_blob(i)] = std::move(states[i]);
+  }
+  return servers.ok();
 }
 
 RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,

@@ -45,15 +45,11 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   const std::int64_t most_units =
       std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch), 1, kMostUnitsOfALease);
   Pace pace({.most_batches = static_cast<int>(most_units), .most_units_of_lease = most_units});
-  std::optional<int> loader_threads;
-  if (config.loader_threads >= 0) {
-    loader_threads = static_cast<int>(config.loader_threads);
-  }
   LeasedBatches batches(*data.train, sampler, *served.leases,
                         {.batch = batch_per_worker(config),
                          .batches_per_unit = config.n_push,
                          .units_per_lease = adaptive ? 1 : most_units,
-                         .loader_threads = loader_threads,
+                         .loader_threads = loader_threads(config),
                          .inherited = [&](const UnitReport& done) {
                            return links.worker().report(done, "", Clock::now() + team.patience).outcome.ok();
                          }});

@@ -126,6 +126,10 @@ struct Trainer::Run {
   /// Of a member that does not lead.
   RunSummary follow(ServedLinks& links, const WorkingPart& work, const std::function<bool()>& stop_requested);
   RunSummary lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested);
+  /// What leaders have in common. One version of each block, into the replica; the states of all servers, into a
+  /// checkpoint: false when there is none, and `servers` says whether they live.
+  Outcome snapshot(ServedLinks& links);
+  bool add_servers(ServedLinks& links, CheckpointState& saved, Outcome& servers);
   struct Leading;
   /// The same of a Sandblaster run, whose objective is evaluated over portions of the data.
   PortionTable::Options portion_options() const;

@@ -195,9 +195,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   options.epoch = state.epoch;
   options.position = state.position;
   options.end_epoch = static_cast<std::uint64_t>(config.epochs);
-  if (config.loader_threads >= 0) {
-    options.threads = static_cast<int>(config.loader_threads);
-  }
+  options.threads = loader_threads(config);
   Loader loader(*data.train, sampler, options);
   AuditedBatches batches(loader, ledger, [this](WorkerActivity::Kind kind) { doing(kind); });
   const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
