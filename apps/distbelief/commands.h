@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "train/run_config.h"
+#include "config/run_config.h"
 #include "transport/mpi/mpi_launcher.h"
 
 namespace distbelief {
@@ -26,6 +26,7 @@ struct JobPlace {
 
 /// Each adds one subcommand; its callback sets `exit_code` and may throw Error.
 void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& place, int& exit_code);
+void add_compare_command(CLI::App& app, const Terminal& terminal, const JobPlace& place, int& exit_code);
 void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_code);
 void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code);
 void add_invited_worker_command(CLI::App& app, int& exit_code);
@@ -38,10 +39,6 @@ void add_data_command(CLI::App& app, const Terminal& terminal);
 void add_doctor_command(CLI::App& app, const Terminal& terminal, int& exit_code);
 /// Knows all commands of `app`, so it comes last.
 void add_completion_command(CLI::App& app);
-
-/// Adds all options of a run to a command; what the user gives is collected as (key, value) in order.
-using GivenOptions = std::vector<std::pair<std::string, std::string>>;
-void add_run_options(CLI::App& command, GivenOptions& given);
 
 /// The values an option's type_name() offers: the words in small letters of "auto|none|FILE".
 std::vector<std::string> offered_words(const std::string& type_name);

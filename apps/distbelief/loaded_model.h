@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "config/run_config.h"
 #include "data_options.h"
 #include "exec/replica.h"
 #include "train/model_data.h"
-#include "train/run_config.h"
 #include "train/trained_model.h"
 
 namespace distbelief {

@@ -38,7 +38,11 @@ JobPlace this_place() {
   JobPlace place;
   place.program = std::filesystem::read_symlink("/proc/self/exe").string();
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    place.environment.emplace_back(*variable);
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (name != kLaunchVariable && name != kLauncherPidVariable) {  // those are for this process alone
+      place.environment.emplace_back(text);
+    }
   }
   place.launch = number_in(kLaunchVariable);
   place.launcher_pid = static_cast<int>(number_in(kLauncherPidVariable));
@@ -56,6 +60,7 @@ void add_commands(CLI::App& app, const Terminal& terminal, const JobPlace& place
   app.formatter(std::make_shared<Help>(terminal));
   app.require_subcommand(0, 1);
   add_train_command(app, terminal, place, exit_code);
+  add_compare_command(app, terminal, place, exit_code);
   add_eval_command(app, terminal);
   add_predict_command(app);
   add_status_command(app, terminal);

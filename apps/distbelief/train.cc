@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cluster/child_process.h"
 #include "commands.h"
+#include "given_config.h"
 #include "metrics/format.h"
 #include "signals.h"
 #include "train/job_hosts.h"
@@ -21,17 +23,22 @@ namespace {
 /// Shows a run on the terminal, or as plain lines where there is none.
 class ShowRun : public RunObserver {
  public:
-  explicit ShowRun(const Terminal& terminal)
-      : progress_({.out = stdout, .terminal = terminal.is_terminal, .color = terminal.color}) {}
+  ShowRun(const Terminal& terminal, const RunConfig& config)
+      : round_(is_sandblaster(config) ? "iteration" : "epoch"),
+        progress_({.out = stdout, .terminal = terminal.is_terminal, .color = terminal.color}) {}
 
   void started(const std::vector<std::string>& lines) override {
     for (const std::string& line : lines) {
       progress_.line(line);
     }
   }
-  void stepped(const ProgressState& state) override { progress_.update(state); }
+  void stepped(const ProgressState& state) override {
+    ProgressState shown = state;
+    shown.round = round_;
+    progress_.update(shown);
+  }
   void epoch_ended(const EpochReport& report) override {
-    std::string line = fmt::format("epoch {:>3}  loss {:.4f}", report.epoch, report.train_loss);
+    std::string line = fmt::format("{} {:>3}  loss {:.4f}", round_, report.epoch, report.train_loss);
     const auto part = [&](const char* name, const std::optional<double>& loss, const std::optional<double>& right) {
       if (right) {
         line += fmt::format("   {} {}", name, percent_text(*right));
@@ -48,6 +55,7 @@ class ShowRun : public RunObserver {
   void note(std::string_view text) override { progress_.line(text); }
 
  private:
+  const std::string_view round_;
   ProgressDisplay progress_;
 };
 
@@ -89,28 +97,14 @@ int show_summary(const RunSummary& summary) {
 }
 
 struct TrainArguments {
-  std::string config_file;
   std::string resume;
-  std::vector<std::string> sets;
-  GivenOptions given;
+  GivenConfig given;
 };
 
 RunConfig resolve(const TrainArguments& arguments) {
   RunConfig config = arguments.resume.empty() ? RunConfig{} : config_of_run(arguments.resume);
   const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
-  if (!arguments.config_file.empty()) {
-    apply_config_file(config, arguments.config_file);
-  }
-  for (const std::string& set : arguments.sets) {
-    const std::size_t equals = set.find('=');
-    if (equals == std::string::npos) {
-      throw InputError(fmt::format("--set {}: expected KEY=VALUE", set));
-    }
-    set_option(config, set.substr(0, equals), set.substr(equals + 1), "--set " + set);
-  }
-  for (const auto& [key, value] : arguments.given) {
-    set_option(config, key, value, "--" + key + " " + value);
-  }
+  config = resolve_given(std::move(config), arguments.given);
   settle_hosts(config, workers);
   settle_tls(config);
   return config;
@@ -151,18 +145,10 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
   CLI::App* command = app.add_subcommand("train", "Train a model and write a folder of results");
   command->group("Train and use");
   const auto arguments = std::make_shared<TrainArguments>();  // shared with the callback, which outlives this function
-  command
-      ->add_option("run.yaml", arguments->config_file,
-                   "a file of lines 'key: value'; each option below is a key, without its dashes")
-      ->type_name("FILE");
-  command->add_option("--set", arguments->sets, "set any key; may be given several times; options win over it")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false)
-      ->group("Configuration");
   command->add_option("--resume", arguments->resume, "go on with the run in this folder, bit for bit")
       ->type_name("DIR")
       ->group("Configuration");
-  add_run_options(*command, arguments->given);
+  add_given_config(*command, arguments->given);
   command->footer(
       "Examples:\n"
       "  distbelief train                                      lenet on Fashion-MNIST\n"
@@ -172,8 +158,11 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       "  distbelief train runs/a/run.yaml --set seed=2 --out runs/b\n"
       "  distbelief train --hosts alpha:4,beta:4 --algorithm allreduce --out runs/team");
   command->callback([arguments, &terminal, place, &exit_code] {
-    ShowRun show(terminal);
+    if (place.launcher_pid > 0) {
+      die_with_parent(place.launcher_pid, SIGTERM);  // one run of a comparison, which ends with a last checkpoint
+    }
     RunConfig config = resolve(*arguments);
+    ShowRun show(terminal, config);
     const bool resumes = !arguments->resume.empty();
     const auto stop_requested = [] { return stop_signal() != 0; };
     if (place.mpi.size > 1) {

@@ -37,14 +37,17 @@ struct SpawnPlan {
   SpawnPlan& operator=(const SpawnPlan&) = delete;
 
   /// `input`: a descriptor to read from, or -1.
-  void connect(int input, const std::filesystem::path& log) {
+  void connect(int input, const ProcessSpec& spec) {
     if (input >= 0) {
       ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
     } else {
       ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     }
-    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-    ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    if (!spec.shows_output) {
+      const char* const log = spec.log.empty() ? "/dev/null" : spec.log.c_str();
+      ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND, 0644);
+      ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    }
     ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   }
 
@@ -97,7 +100,7 @@ ChildProcess::ChildProcess(const ProcessSpec& spec) {
   check(!spec.argv.empty(), "a process without a program");
   SpawnPlan plan;
   InputPipe input = spec.input ? make_input(spec) : InputPipe{};
-  plan.connect(input.theirs.get(), spec.log.empty() ? std::filesystem::path("/dev/null") : spec.log);
+  plan.connect(input.theirs.get(), spec);
   plan.begin_afresh();
   const auto argv = pointers(spec.argv);
   const auto environment = pointers(spec.environment);

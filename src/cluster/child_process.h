@@ -20,6 +20,7 @@ struct ProcessSpec {
   std::vector<std::string> argv = {};         ///< argv[0] is looked for in PATH when it has no slash
   std::vector<std::string> environment = {};  ///< all of it, "KEY=VALUE"
   std::filesystem::path log = {};             ///< its standard output and error are appended here
+  bool shows_output = false;                  ///< instead they are this process's own
   /// What it reads on its standard input, which then stays open and silent until this process ends or lets go of it: a
   /// program that watches its input ends with us, wherever it runs. At most kMostInput bytes. Without: /dev/null.
   std::optional<std::string> input = {};

@@ -90,9 +90,17 @@ Layout layout_of(const Chart& chart) {
     layout.curves.push_back(std::move(curve));
   }
   if (!layout.empty()) {
+    if (chart.line) {
+      y_low = std::min(y_low, *chart.line * scale_of(chart.unit));
+      y_high = std::max(y_high, *chart.line * scale_of(chart.unit));
+    }
+    if (chart.y_low) {
+      y_low = std::min(std::max(y_low, *chart.y_low * scale_of(chart.unit)), y_high);
+    }
     // Values that nearly reach 0 are shown from there.
     const bool y_zero = y_low > 0 && (chart.from_zero || y_low < 0.25 * y_high);
-    layout.x = nice_axis(std::min(0.0, x_low), std::max(chart.x_high, x_high), 6, true);
+    layout.x = chart.x_log ? log_axis(x_low, std::max(chart.x_high, x_high))
+                           : nice_axis(std::min(0.0, x_low), std::max(chart.x_high, x_high), 6, true);
     layout.y = nice_axis(y_zero ? 0 : y_low, y_high, 4);
   }
   return layout;
@@ -126,6 +134,10 @@ std::string svg_of(const Chart& chart, const Layout& layout) {
     fmt::format_to(std::back_inserter(grid), "M0 {:.1f}H{:.0f}", kSide * (1 - layout.y.place(tick)), kSide);
   }
   svg += "<path class=\"grid\" d=\"" + grid + "\"/>";
+  if (chart.line) {
+    svg += fmt::format("<path class=\"level\" d=\"M0 {:.1f}H{:.0f}\"/>",
+                       kSide * (1 - layout.y.place(*chart.line * scale_of(chart.unit))), kSide);
+  }
   for (const Curve& curve : layout.curves) {
     const int color = curve.series->color;
     if (!curve.faint.empty()) {
@@ -151,7 +163,8 @@ std::string legend_of(const Layout& layout) {
 }
 
 std::string labels_of(const Chart& chart, const Layout& layout) {
-  std::string labels = "<span class=\"xname\">epoch</span>";
+  constexpr const char* kNames[] = {"epoch", "seconds", "samples"};
+  std::string labels = fmt::format("<span class=\"xname\">{}</span>", kNames[static_cast<int>(chart.x)]);
   for (const double tick : layout.y.ticks) {
     labels += fmt::format("<span class=\"ytick\" style=\"top:{:.2f}%\">{}{}</span>", 100 * (1 - layout.y.place(tick)),
                           tick_label(layout.y, tick), chart.unit == ChartUnit::percent ? "&#8201;%" : "");
@@ -244,6 +257,9 @@ std::string chart_json(const Chart& chart) {
   constexpr const char* kUnits[] = {"measure", "percent", "count"};
   nlohmann::ordered_json json;
   json["unit"] = kUnits[static_cast<int>(chart.unit)];
+  constexpr const char* kKinds[] = {"epochs", "seconds", "samples"};
+  json["kind"] = kKinds[static_cast<int>(chart.x)];
+  json["log"] = layout.x.log;
   json["x"] = {layout.x.low, layout.x.high};
   json["y"] = {layout.y.low, layout.y.high};
   json["series"] = nlohmann::ordered_json::array();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,13 +23,18 @@ struct ChartSeries {
 };
 
 enum class ChartUnit { measure, percent, count };
+enum class ChartX { epochs, seconds, samples };
 
 struct Chart {
-  std::string title;  ///< x is in epochs
+  std::string title;
   ChartUnit unit = ChartUnit::measure;
   std::vector<ChartSeries> series;
   bool from_zero = false;  ///< the vertical axis begins at 0
   double x_high = 0;       ///< the horizontal axis reaches at least to here, so that charts of one page agree
+  ChartX x = ChartX::epochs;
+  bool x_log = false;                ///< all x are then above 0
+  std::optional<double> y_low = {};  ///< what lies below may run out of the picture
+  std::optional<double> line = {};   ///< a level that is drawn across, in the unit of y
 };
 
 /// The chart as a <figure>: drawn whole without scripts, as SVG that fills whatever room it gets, with labels in HTML,

@@ -58,7 +58,7 @@ struct Part {
 
 std::vector<Part> parts_of(const ProgressState& state, double seconds_left) {
   std::vector<Part> parts;
-  parts.push_back({fmt::format("epoch {}/{}", state.epoch, state.epochs), 9});
+  parts.push_back({fmt::format("{} {}/{}", state.round, state.epoch, state.epochs), 9});
   parts.push_back({fmt::format("{}/{}", state.step, state.steps), 2});
   parts.push_back({fmt::format("loss {}", measure_text(state.loss)), 8});
   if (state.accuracy) {

@@ -27,6 +27,7 @@ struct ProgressState {
   double loss = 0;
   std::optional<double> accuracy;
   double samples_per_second = 0;
+  std::string_view round = "epoch";  ///< what people call an epoch
 };
 
 /// Tells a person how a training goes: on a terminal one line with a bar, redrawn at most ten times a second; elsewhere

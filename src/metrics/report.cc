@@ -4,22 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/file.h"
 #include "metrics/format.h"
 #include "metrics/html.h"
-#include "metrics/report_page.h"
+#include "metrics/page.h"
 
 namespace distbelief {
 namespace {
 
 constexpr std::size_t kLayersShownAtOnce = 24;
-constexpr const char* kAverageNote =
-    "<p class=\"note\">Thin lines are the measurements, thick ones their moving average.</p>\n";
-
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
 ChartSeries series_of(const std::vector<MetricsRow>& history, std::string_view name, std::string label, int color) {
   ChartSeries series{std::move(label), color, {}};
   for (const MetricsRow& row : history) {
@@ -71,53 +65,13 @@ std::string facts_html(const ReportData& report) {
   facts.emplace_back("Training time", duration_text(report.train_seconds));
   facts.emplace_back("Samples per second", count_text(report.samples_per_second));
   facts.emplace_back("Parameters", count_text(static_cast<double>(report.parameters)));
-  std::string html = "<dl class=\"facts\">\n";
-  bool first = true;
-  for (const auto& [label, value] : facts) {
-    html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", std::exchange(first, false) ? " class=\"first\"" : "",
-                        label, escape_html(value));
-  }
-  return html + "</dl>\n";
+  return facts_section(facts);
 }
 
 std::string audit_html(const SampleAudit& samples) {
   const bool good = sound(samples);
   return fmt::format("<p class=\"audit{}\"><b>{}</b><span>Samples: {}</span></p>\n", good ? "" : " bad",
                      good ? "&#10003;" : "!", audit_text(samples));
-}
-
-std::string charts_html(const std::vector<MetricsRow>& history) {
-  std::string figures;
-  std::string json;
-  bool averaged = false;
-  for (const Chart& chart : charts_of(history)) {
-    const std::string figure = chart_html(chart);
-    if (figure.empty()) {
-      continue;
-    }
-    averaged = averaged || figure.find("class=\"faint") != std::string::npos;
-    figures += figure;
-    json += (json.empty() ? "" : ",") + chart_json(chart);
-  }
-  if (figures.empty()) {
-    return "<p class=\"note\">Nothing was measured yet.</p>\n";
-  }
-  return fmt::format(
-      "<section class=\"charts\">\n{}</section>\n{}"
-      "<svg class=\"hidden\"><clipPath id=\"inside\"><path d=\"M-9-9H1009V1009H-9z\"/></clipPath></svg>\n"
-      "<script type=\"application/json\" id=\"charts\">[{}]</script>\n",
-      figures, averaged ? kAverageNote : "", escape_script_json(json));
-}
-
-std::string pairs_html(std::string_view title, const Pairs& pairs) {
-  if (pairs.empty()) {
-    return "";
-  }
-  std::string html = fmt::format("<section><h2>{}</h2>\n<div class=\"card\"><table class=\"pairs\">\n", title);
-  for (const auto& [key, value] : pairs) {
-    html += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", escape_html(key), escape_html(value));
-  }
-  return html + "</table></div></section>\n";
 }
 
 std::string layers_html(const std::vector<ReportLayer>& layers) {
@@ -154,31 +108,6 @@ std::string layers_html(const std::vector<ReportLayer>& layers) {
   return html + (folded ? "</details>" : "") + "</div></section>\n";
 }
 
-Pairs machine_pairs(const ReportData& report) {
-  const Machine& machine = report.machine;
-  Pairs pairs;
-  const auto add = [&](std::string key, const std::string& value) {
-    if (!value.empty()) {
-      pairs.emplace_back(std::move(key), value);
-    }
-  };
-  add("Host", machine.host);
-  add("Processor", machine.cpu);
-  if (machine.cores > 0) {
-    add("Cores", fmt::format("{} ({} hardware threads usable)", machine.cores, machine.threads));
-  }
-  add("Instructions", fmt::format("{}", fmt::join(machine.features, ", ")));
-  if (machine.memory_bytes > 0) {
-    add("Memory", bytes_text(machine.memory_bytes));
-  }
-  if (report.peak_memory_bytes > 0) {
-    add("Used at most", bytes_text(report.peak_memory_bytes));
-  }
-  add("System", machine.system);
-  add("Kernel", machine.kernel);
-  return pairs;
-}
-
 }  // namespace
 
 std::vector<Chart> charts_of(const std::vector<MetricsRow>& history) {
@@ -211,23 +140,17 @@ std::string audit_text(const SampleAudit& samples) {
 }
 
 std::string report_html(const ReportData& report) {
-  // The policy forbids the page to load anything, whatever found its way into it.
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src 'unsafe-inline'\">\n<title>{} on {}</title>\n<style>{}</style>\n</head>\n<body>\n<main>\n",
-      escape_html(report.model), escape_html(report.data), report_style());
-  html += header_html(report);
-  html += facts_html(report);
-  html += audit_html(report.samples);
-  html += charts_html(report.history);
-  html += layers_html(report.layers);
-  html += "<div class=\"tables\">\n" + pairs_html("Configuration", report.configuration) +
-          pairs_html("Machine", machine_pairs(report)) + "</div>\n";
-  html += fmt::format("</main>\n<footer>Written by distbelief.</footer>\n<script>{}</script>\n</body>\n</html>\n",
-                      report_script());
-  return html;
+  Pairs machine = machine_pairs(report.machine);
+  if (report.peak_memory_bytes > 0) {
+    machine.emplace_back("Used at most", bytes_text(report.peak_memory_bytes));
+  }
+  const std::string charts = charts_section(charts_of(report.history));
+  const std::string body = header_html(report) + facts_html(report) + audit_html(report.samples) +
+                           (charts.empty() ? "<p class=\"note\">Nothing was measured yet.</p>\n" : charts) +
+                           layers_html(report.layers) + "<div class=\"tables\">\n" +
+                           pairs_section("Configuration", report.configuration) + pairs_section("Machine", machine) +
+                           "</div>\n";
+  return html_page(fmt::format("{} on {}", report.model, report.data), body);
 }
 
 void write_report(const std::filesystem::path& path, const ReportData& report) {

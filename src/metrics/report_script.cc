@@ -34,7 +34,13 @@ std::string_view report_script() {
   document.querySelectorAll(".plot").forEach((plot, number) => {
     const chart = charts[number];
     const [xLow, xHigh] = chart.x, [yLow, yHigh] = chart.y;
-    const left = x => 100 * (x - xLow) / (xHigh - xLow);
+    const left = x => 100 * (chart.log ? Math.log(x / xLow) / Math.log(xHigh / xLow) : (x - xLow) / (xHigh - xLow));
+    const across = share => chart.log ? xLow * (xHigh / xLow) ** share : xLow + share * (xHigh - xLow);
+    const place = {
+      epochs: (x, step) => "epoch " + x.toFixed(2) + " · step " + whole.format(step),
+      seconds: x => (x < 100 ? x.toFixed(1) : whole.format(Math.round(x))) + " s",
+      samples: x => whole.format(x) + " samples",
+    }[chart.kind];
     const top = y => 100 * (1 - (y - yLow) / (yHigh - yLow));
     const densest = chart.series.reduce((a, b) => b.x.length > a.x.length ? b : a);
     let parts = [], at = -1;
@@ -47,7 +53,7 @@ std::string_view report_script() {
       const cursor = make("cursor", plot);
       cursor.style.left = left(x) + "%";
       const tip = make("tip", plot);
-      make("at", tip, "epoch " + x.toFixed(2) + " · step " + whole.format(densest.step[index]));
+      make("at", tip, place(x, densest.step[index]));
       parts = [cursor, tip];
       let height = 0;
       for (const series of chart.series) {
@@ -68,14 +74,14 @@ std::string_view report_script() {
       }
       // Beside the cursor, on the side with room, never out of the plot's card, and away from the curves.
       tip.classList.toggle("low", height < 45);
-      const room = plot.clientWidth, width = tip.offsetWidth, place = left(x) / 100 * room;
-      const wanted = place + 14 + width <= room + 12 ? place + 14 : place - 14 - width;
+      const room = plot.clientWidth, width = tip.offsetWidth, spot = left(x) / 100 * room;
+      const wanted = spot + 14 + width <= room + 12 ? spot + 14 : spot - 14 - width;
       tip.style.left = Math.max(-40, wanted) + "px";
     };
 
     const follow = event => {
       const box = plot.getBoundingClientRect();
-      show(nearest(densest.x, xLow + (event.clientX - box.left) / box.width * (xHigh - xLow)));
+      show(nearest(densest.x, across((event.clientX - box.left) / box.width)));
     };
     plot.addEventListener("pointermove", follow);
     plot.addEventListener("pointerdown", follow);

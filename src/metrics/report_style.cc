@@ -8,14 +8,16 @@ std::string_view report_style() {
   color-scheme: light dark;
   --page: #fafaf8; --card: #ffffff; --ink: #1f2328; --soft: #656d76; --rule: #e4e4df; --grid: #ecece8;
   --good: #1a7f4b; --good-soft: #e7f4ec; --bad: #b3261e; --bad-soft: #fbeae9;
-  --s0: #2864b4; --s1: #d9730d; --s2: #2a8a57; --s3: #8250b8;
+  --s0: #2864b4; --s1: #d9730d; --s2: #2a8a57; --s3: #8250b8; --s4: #c7364f;
+  --s5: #11889c; --s6: #a07c00; --s7: #c2478f; --s8: #5b6b7b; --s9: #6f9a1f;
   --shadow: 0 1px 2px rgb(30 35 40 / 5%), 0 4px 16px rgb(30 35 40 / 4%);
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14171a; --card: #1b1f23; --ink: #e6e8ea; --soft: #98a1aa; --rule: #2d3238; --grid: #272c31;
     --good: #5cc98d; --good-soft: #16291f; --bad: #f28b82; --bad-soft: #331b1a;
-    --s0: #74a9ee; --s1: #f0a054; --s2: #66c795; --s3: #bd97ea;
+    --s0: #74a9ee; --s1: #f0a054; --s2: #66c795; --s3: #bd97ea; --s4: #f07f8f;
+    --s5: #5cc6d6; --s6: #dcbb4a; --s7: #ea8cc2; --s8: #a9b7c4; --s9: #b2d766;
     --shadow: none;
   }
 }
@@ -48,13 +50,15 @@ figcaption { display: flex; flex-wrap: wrap; justify-content: space-between; gap
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 13px; font-weight: 400; color: var(--soft); }
 .key { display: inline-flex; align-items: center; gap: 7px; }
 .key::before { content: ""; width: 14px; height: 3px; border-radius: 2px; background: var(--c); }
-.s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); }
+.s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); } .s4 { --c: var(--s4); }
+.s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); } .s8 { --c: var(--s8); } .s9 { --c: var(--s9); }
 .frame { padding: 0 6px 26px 50px; }
 .plot { position: relative; height: 210px; outline: none; cursor: crosshair; touch-action: pan-y; }
 .plot:focus-visible { box-shadow: 0 0 0 2px var(--s0); border-radius: 4px; }
 .plot svg { position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible; }
 .plot path { fill: none; stroke: var(--c); stroke-linecap: round; stroke-linejoin: round; vector-effect: non-scaling-stroke; }
 .plot .grid { stroke: var(--grid); stroke-width: 1; }
+.plot .level { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 5 5; }
 .plot .line, .plot .faint { clip-path: url(#inside); }
 .plot .line { stroke-width: 2; }
 .plot .faint { stroke-width: 1; opacity: 0.28; }

@@ -19,6 +19,15 @@ double nice_step(double range, int count) {
   return power * (digit < std::sqrt(2.0) ? 1 : digit < std::sqrt(10.0) ? 2 : digit < std::sqrt(50.0) ? 5 : 10);
 }
 
+/// "45k", not "45.0k".
+std::string short_whole(double number) {
+  std::string text = short_number(number);
+  if (const std::size_t zero = text.find(".0"); zero != std::string::npos) {
+    text.erase(zero, 2);
+  }
+  return text;
+}
+
 }  // namespace
 
 Axis nice_axis(double low, double high, int count, bool exact) {
@@ -51,9 +60,36 @@ Axis nice_axis(double low, double high, int count, bool exact) {
   return axis;
 }
 
+double Axis::place(double value) const {
+  return log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
+}
+
+Axis log_axis(double low, double high) {
+  constexpr double kDecadesWithAllTicks = 3;
+  low = std::clamp(low, 1e-300, 1e300);
+  high = std::clamp(high, 1e-300, 1e300);
+  if (!(high > 1.001 * low)) {
+    high = 2 * low;
+  }
+  Axis axis = {.low = low, .high = high, .ticks = {}, .decimals = 0, .log = true};
+  const bool all = std::log10(high / low) <= kDecadesWithAllTicks;
+  for (double power = std::floor(std::log10(low)); power <= std::log10(high); ++power) {
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      const double tick = digit * std::pow(10.0, power);
+      if ((all || digit == 1.0) && tick >= low * 0.999 && tick <= high * 1.001) {
+        axis.ticks.push_back(tick);
+      }
+    }
+  }
+  return axis;
+}
+
 std::string tick_label(const Axis& axis, double tick) {
   if (tick == 0) {
     return "0";
+  }
+  if (axis.log) {
+    return tick < 1000 ? fmt::format("{:.3g}", tick) : short_whole(tick);
   }
   const double largest = std::max(std::abs(axis.low), std::abs(axis.high));
   if (largest < 0.0005 || largest >= 1e15) {
@@ -63,11 +99,7 @@ std::string tick_label(const Axis& axis, double tick) {
     return fmt::format("{:.{}f}", tick, axis.decimals);
   }
   if (largest >= 10000) {
-    std::string text = short_number(tick);
-    if (const std::size_t zero = text.find(".0"); zero != std::string::npos) {
-      text.erase(zero, 2);
-    }
-    return text;
+    return short_whole(tick);
   }
   const auto whole = static_cast<std::uint64_t>(std::abs(tick) + 0.5);
   return (tick < 0 && whole > 0 ? "-" : "") + grouped(whole);

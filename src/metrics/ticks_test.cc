@@ -34,6 +34,18 @@ TEST(NiceAxis, ExactOnesEndWithTheirValuesOrATickCloseBy) {
   EXPECT_THAT(labels(nice_axis(0, 4.995, 5, true)), testing::ElementsAre("0", "1", "2", "3", "4", "5"));
 }
 
+TEST(LogAxis, HasTicksAtRoundNumbersBetweenItsEnds) {
+  const Axis axis = log_axis(0.8, 130);
+  EXPECT_THAT(labels(axis), testing::ElementsAre("1", "2", "5", "10", "20", "50", "100"));
+  EXPECT_DOUBLE_EQ(axis.place(0.8), 0);
+  EXPECT_DOUBLE_EQ(axis.place(130), 1);
+  EXPECT_NEAR(axis.place(std::sqrt(0.8 * 130)), 0.5, 1e-12);
+  EXPECT_THAT(labels(log_axis(6e4, 7e6)), testing::ElementsAre("100k", "200k", "500k", "1M", "2M", "5M"));
+  EXPECT_THAT(labels(log_axis(1, 1e5)), testing::ElementsAre("1", "10", "100", "1k", "10k", "100k"));
+}
+
+TEST(LogAxis, OneValueAloneHasRoom) { EXPECT_EQ(log_axis(3, 3).place(6), 1); }
+
 TEST(NiceAxis, AnyFiniteRangeWorks) {
   const double most = std::numeric_limits<double>::max();
   const double least = std::numeric_limits<double>::denorm_min();

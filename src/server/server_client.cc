@@ -165,8 +165,19 @@ Outcome ServerClient::wait(Asked& asked, Clock::time_point deadline) {
   }
   if (asked.outcome.ok()) {
     rate_factor_ = asked.reply.rate_factor;
+    asked.told_pushed = asked.reply.pushed_bytes;
+    asked.told_fetched = asked.reply.fetched_bytes;
   }
   return asked.outcome;
+}
+
+ServerClient::Traffic ServerClient::traffic() const {
+  Traffic traffic = {.order_bytes = order_bytes_};
+  for (const std::unique_ptr<Place>& place : places_) {  // what a server counts only grows
+    traffic.pushed_bytes += std::max(place->change->told_pushed, place->read->told_pushed);
+    traffic.fetched_bytes += std::max(place->change->told_fetched, place->read->told_fetched);
+  }
+  return traffic;
 }
 
 ServerClient::PushReport ServerClient::wait_pushed(Clock::time_point deadline) {

@@ -106,13 +106,14 @@ class ServerClient {
   /// everywhere; the dot products replace what is in `dots`, each summed in the order of the servers.
   PushReport run_vectors(std::span<const VectorOrder> orders, std::uint64_t low_water, std::vector<double>& dots,
                          Clock::time_point deadline);
-  /// What had crossed links to and from all servers when they last carried out orders.
+  /// What had crossed links to and from all servers, of all clients, when each of them last answered this one.
   struct Traffic {
     std::uint64_t pushed_bytes = 0;
     std::uint64_t fetched_bytes = 0;
-    std::uint64_t order_bytes = 0;  ///< with the dot products that came back
+    std::uint64_t order_bytes = 0;  ///< of run_vectors() of this client, with the dot products that came back
+    std::uint64_t all() const { return pushed_bytes + fetched_bytes + order_bytes; }
   };
-  const Traffic& traffic() const { return traffic_; }
+  Traffic traffic() const;
 
   // Of a worker that is told what to compute; not while it fetches.
 
@@ -169,7 +170,7 @@ class ServerClient {
   bool pushing_ = false;        ///< a push is on its way
   bool fetching_ = false;
   bool asking_ = false;
-  Traffic traffic_;
+  std::uint64_t order_bytes_ = 0;
   float rate_factor_ = 1;
 
   std::mutex mutex_;

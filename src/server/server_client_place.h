@@ -29,6 +29,8 @@ class ServerClient::Asked {
   std::vector<std::uint64_t> versions;  ///< that the request named
   ReplyHead reply;
   Outcome outcome;
+  std::uint64_t told_pushed = 0;  ///< these two: bytes, as the last reply that was waited for had them
+  std::uint64_t told_fetched = 0;
 
   Buffer& body() { return body_; }
   /// What the body holds is lost. While it is idle.

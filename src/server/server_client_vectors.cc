@@ -28,8 +28,6 @@ ServerClient::PushReport ServerClient::run_vectors(std::span<const VectorOrder> 
   submit(places_, &Place::change);
   report = wait_pushed(deadline);
   dots.assign(dots_of(orders), 0.0);
-  traffic_.pushed_bytes = 0;
-  traffic_.fetched_bytes = 0;
   for (const std::unique_ptr<Place>& place : places_) {
     if (!report.outcome.ok()) {
       return report;
@@ -41,9 +39,7 @@ ServerClient::PushReport ServerClient::run_vectors(std::span<const VectorOrder> 
     }
     const std::span<const double> told = asked.reply_body().as<double>().first(dots.size());
     std::ranges::transform(dots, told, dots.begin(), std::plus<>());
-    traffic_.pushed_bytes += asked.reply.pushed_bytes;
-    traffic_.fetched_bytes += asked.reply.fetched_bytes;
-    traffic_.order_bytes += place->here ? 0 : orders.size_bytes() + asked.reply.body_bytes;
+    order_bytes_ += place->here ? 0 : orders.size_bytes() + asked.reply.body_bytes;
     asked.end();
   }
   return report;

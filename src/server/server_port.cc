@@ -63,9 +63,9 @@ class ServerPort::Served {
     const std::optional<ReplyHead> reply = port.try_answer(request_, in_bytes(), {out_.data(), out_.bytes()});
     if (reply) {
       reply_ = *reply;
-      if (request_.kind == RequestHead::Kind::push) {
-        port.pushed_bytes_ += request_.body_bytes;
-      } else if (request_.kind == RequestHead::Kind::fetch) {
+      if (is_quick()) {
+        const bool push = request_.kind == RequestHead::Kind::push;
+        port.pushed_bytes_ += push ? request_.body_bytes : 0;
         port.fetched_bytes_ += reply_.body_bytes;
       }
       state.store(State::answered, std::memory_order_release);
@@ -222,12 +222,10 @@ std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std:
 
 ReplyHead ServerPort::answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
   ReplyHead reply = distbelief::answer(server_, request, in, out);
+  reply.pushed_bytes = pushed_bytes_;
+  reply.fetched_bytes = fetched_bytes_;
   if (request.kind == RequestHead::Kind::fetch) {
     return reply;
-  }
-  if (request.kind == RequestHead::Kind::vectors) {
-    reply.pushed_bytes = pushed_bytes_;
-    reply.fetched_bytes = fetched_bytes_;
   }
   server_changed();
   if (options_.heard) {

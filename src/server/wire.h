@@ -122,8 +122,8 @@ struct ReplyHead {
   std::uint64_t staleness_most = 0;
   std::uint64_t blocks = 0;         ///< that this push changed
   std::uint64_t total = 0;          ///< save: bytes of the whole
-  std::uint64_t pushed_bytes = 0;   ///< these two: vectors: what came over links to this server as pushes, so far, and
-  std::uint64_t fetched_bytes = 0;  ///< went as answers to fetches
+  std::uint64_t pushed_bytes = 0;   ///< these two: what came over links to this server as pushes so far, and
+  std::uint64_t fetched_bytes = 0;  ///< went as values
   std::uint64_t body_bytes = 0;
 };
 

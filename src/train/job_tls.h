@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "train/run_config.h"
+#include "config/run_config.h"
 #include "transport/tls_options.h"
 
 namespace distbelief {

@@ -63,6 +63,7 @@ json run_summary_json(const RunSummary& summary) {
           {"samples",
            {summary.samples.leased, summary.samples.applied, summary.samples.dropped, summary.samples.lost,
             summary.samples.duplicated}},
+          {"sent_bytes", summary.sent_bytes},
           {"problem", summary.problem},
           {"folder", summary.folder.string()},
           {"has_classes", summary.has_classes}};
@@ -90,6 +91,7 @@ RunSummary run_summary_from(const json& value) {
   summary.loader_wait_seconds = value.at("loader_wait_seconds");
   const json& samples = value.at("samples");
   summary.samples = {samples.at(0), samples.at(1), samples.at(2), samples.at(3), samples.at(4)};
+  summary.sent_bytes = value.at("sent_bytes");
   summary.problem = value.at("problem");
   summary.folder = value.at("folder").get<std::string>();
   summary.has_classes = value.at("has_classes");

@@ -32,6 +32,7 @@ std::string state_text(const TrainingState& state, const std::map<std::string, s
               {"best_step", state.best_step},
               {"epochs_since_best", state.epochs_since_best},
               {"metrics_rows", state.metrics_rows},
+              {"sent_bytes", state.sent_bytes},
               {"last", epoch_report_json(state.last)}}
       .dump();
 }
@@ -51,6 +52,7 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
     state.epochs_since_best = root.at("epochs_since_best");
     state.last = epoch_report_from(root.at("last"));
     state.metrics_rows = root.at("metrics_rows");
+    state.sent_bytes = root.at("sent_bytes");
   } catch (const json::exception& error) {
     throw FileError(fmt::format("{}: the state of the run is damaged: {}", file, error.what()));
   }

@@ -15,9 +15,9 @@ DataRequest data_request(const RunConfig& config) {
   request.image_height = config.image_size;
   request.image_width = config.image_size;
   request.label_column = config.label_column;
-  request.target = config.target == "classes"  ? TargetKind::classes
-                   : config.target == "values" ? TargetKind::values
-                                               : TargetKind::automatic;
+  request.target = config.label_kind == "classes"  ? TargetKind::classes
+                   : config.label_kind == "values" ? TargetKind::values
+                                                   : TargetKind::automatic;
   request.features = config.features;
   return request;
 }

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
+#include "config/run_config.h"
 #include "data/open.h"
-#include "train/run_config.h"
 
 namespace distbelief {
 

@@ -21,13 +21,19 @@ std::string plain_name(const std::string& source) {
 
 }  // namespace
 
+std::filesystem::path free_folder(const std::string& what, const std::string& data_name) {
+  const std::string name = plain_name(what) + "-" + plain_name(data_name) + "-";
+  std::filesystem::path path;
+  for (int number = 1; path.empty() || std::filesystem::exists(path); ++number) {
+    path = std::filesystem::path("runs") / (name + std::to_string(number));
+  }
+  return path;
+}
+
 RunFolder RunFolder::create(const RunConfig& config, const std::string& data_name) {
   std::filesystem::path path = config.out;
   if (path.empty()) {
-    const std::string name = plain_name(config.model) + "-" + plain_name(data_name) + "-";
-    for (int number = 1; path.empty() || std::filesystem::exists(path); ++number) {
-      path = std::filesystem::path("runs") / (name + std::to_string(number));
-    }
+    path = free_folder(config.model, data_name);
   }
   if (holds_a_run(path)) {
     throw InputError(

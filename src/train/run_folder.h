@@ -3,9 +3,12 @@
 #include <filesystem>
 #include <string>
 
-#include "train/run_config.h"
+#include "config/run_config.h"
 
 namespace distbelief {
+
+/// The first runs/WHAT-DATA-N that is free.
+std::filesystem::path free_folder(const std::string& what, const std::string& data_name);
 
 /// The folder that a run writes; see docs/run-folder.md.
 class RunFolder {

@@ -89,6 +89,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["parameters"] = summary.parameters;
   root["model_step"] = summary.model_step;
   root["peak_memory_bytes"] = peak_memory_bytes();
+  root["sent_bytes"] = summary.sent_bytes;
   const SampleAudit& audit = summary.samples;
   root["samples"] = {{"leased", audit.leased},
                      {"applied", audit.applied},
@@ -130,6 +131,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.last = state.last;
   summary.train_seconds = state.train_seconds;
   summary.samples = served_audit ? *served_audit : ledger.total();
+  summary.sent_bytes = state.sent_bytes;
   summary.folder = config.out;
   summary.has_classes = data.train->spec().classes > 0;
   summary.model_step = state.step;

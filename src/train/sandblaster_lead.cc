@@ -152,7 +152,8 @@ struct Trainer::Run::Blasting {
       }
       return;
     }
-    const ServerClient::Traffic& traffic = links.leader().traffic();
+    const ServerClient::Traffic traffic = links.leader().traffic();
+    run.served_audit = books.audit();
     run.log({{"objective", report.objective},
              {"gradient_norm", report.gradient_norm},
              {"step_length", report.step},
@@ -225,6 +226,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
                                                 .weight_decay = config.weight_decay,
                                                 .tolerance = config.tolerance})};
   served_state = [&blasting](CheckpointState& saved) { return blasting.add_state(saved); };
+  served_bytes = [&links] { return links.leader().traffic().all(); };
   const double seconds_before = state.train_seconds;
   const auto begin = Clock::now();
   blasting.begin();

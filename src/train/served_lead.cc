@@ -137,6 +137,7 @@ struct Trainer::Run::Leading {
         return;
       }
       log_staleness();
+      run.served_audit = books.total();
       if (const Outcome outcome = run.end_epoch(state.train_seconds - state.epoch_began, enough);
           !outcome.ok() || enough) {
         return;
@@ -208,6 +209,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
                      .servers = {}};
   leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
+  served_bytes = [&links] { return links.leader().traffic().all(); };
   served.plan_leases(leading.begin());
   leading.logged_staleness = books.staleness();
   const double seconds_before = state.train_seconds;

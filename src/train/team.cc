@@ -15,6 +15,10 @@ Outcome Team::sum(LossSums& sums) const {
   return outcome;
 }
 
+Outcome Team::sum(double& number) const {
+  return group == nullptr ? Outcome{} : group->all_reduce(std::span(&number, 1), Clock::now() + patience);
+}
+
 Outcome Team::share(std::string& text) const {
   if (group == nullptr) {
     return {};

@@ -36,6 +36,7 @@ struct Team {
 
   /// Adds up everybody's sums, in order of position.
   Outcome sum(LossSums& sums) const;
+  Outcome sum(double& number) const;
   /// Everybody gets the leader's text.
   Outcome share(std::string& text) const;
 };

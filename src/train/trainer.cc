@@ -266,17 +266,32 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
   observer.started(lines);
 }
 
-std::filesystem::path prepare_run(RunConfig config) {
+CheckedRun check_run(const RunConfig& config) {
   check_config(config);
   const RunData data = open_run_data(config);
   const Graph graph = graph_of(describe_model(config, data));
   const SampleSpec& spec = data.train->spec();
   graph.loss().check_fit(graph.node(graph.output()).output.shape, spec.classes, spec.targets);
-  const RunFolder folder = RunFolder::create(config, data.name);
+  if (!config.init.empty()) {
+    const ParameterTable table = layout_parameters(graph);
+    const Buffer values = float_buffer(table.size());
+    (void)init_from(config.init, table, values.as<float>());
+  }
+  return {.model = graph.name(),
+          .data = data.name,
+          .has_classes = spec.classes > 0,
+          .has_test = data.test != nullptr,
+          .has_validation = data.validation != nullptr};
+}
+
+std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked) {
+  const RunFolder folder = RunFolder::create(config, checked.data);
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));
   return folder.path();
 }
+
+std::filesystem::path prepare_run(const RunConfig& config) { return make_run_folder(config, check_run(config)); }
 
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;

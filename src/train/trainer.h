@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "config/run_config.h"
 #include "metrics/counters.h"
 #include "metrics/progress.h"
-#include "train/run_config.h"
 #include "train/served_books.h"
 #include "train/team.h"
 
@@ -46,6 +46,7 @@ struct RunSummary {
   double samples_per_second = 0;
   double loader_wait_seconds = 0;
   SampleAudit samples;
+  std::uint64_t sent_bytes = 0;              ///< by all processes to each other until the end of the last epoch
   std::optional<StalenessCounts> staleness;  ///< of runs through parameter servers
   double rate_factor = 1;                    ///< likewise: below 1 when the guard against divergence lowered rates
   std::string problem;  ///< diverged: at which step and in which layer; lost: which process and why
@@ -96,9 +97,20 @@ class Trainer {
   std::unique_ptr<Run> run_;
 };
 
-/// Checks a configuration as a new run would, opening data and model, and makes the run's folder with its run.yaml: for
-/// a job whose processes will train in it. Throws InputError; then there is no folder.
-std::filesystem::path prepare_run(RunConfig config);
+/// What a configuration is about.
+struct CheckedRun {
+  std::string model, data;
+  bool has_classes = true;
+  bool has_test = false;
+  bool has_validation = false;
+};
+/// Checks a configuration as a new run would, opening data and model. Throws InputError.
+CheckedRun check_run(const RunConfig& config);
+/// Makes the folder of a run whose configuration was checked, with its run.yaml, for whoever will train in it. Throws
+/// InputError.
+std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked);
+/// Both: for a job whose processes will train in it. When it throws there is no folder.
+std::filesystem::path prepare_run(const RunConfig& config);
 
 /// Writes a changed configuration into the folder of a run that a job will go on with. Throws InputError.
 void change_run(const std::filesystem::path& folder, RunConfig config);

@@ -38,6 +38,7 @@ struct TrainingState {
   std::int64_t epochs_since_best = 0;
   EpochReport last;
   std::int64_t metrics_rows = 0;  ///< lines of metrics.jsonl
+  std::uint64_t sent_bytes = 0;   ///< by all members to each other until the end of the last epoch
 };
 
 /// Files of a checkpoint of a run through parameter servers, besides those of the servers.
@@ -77,14 +78,16 @@ struct Trainer::Run {
   std::atomic<bool> worker_failed = false;   ///< likewise: the one beside the leader
   double rate_factor = 1;                    ///< likewise: what the guard against divergence has made of all rates
   std::function<bool(CheckpointState&)> served_state;  ///< likewise: adds what servers and books have; false: lost
+  std::function<std::uint64_t()> served_bytes;         ///< likewise: that crossed links to and from servers
   std::optional<ServedState> restored;                 ///< likewise: what a run goes on from
   TrainingState state;
   std::optional<RunFolder> folder;  ///< these three: the leader's
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
   std::int64_t checkpointed_step = -1;
-  bool initialised = false;  ///< from a file, which only the leader has read
-  bool joined = false;       ///< this member stands where the leader stood
+  bool initialised = false;                  ///< from a file, which only the leader has read
+  bool joined = false;                       ///< this member stands where the leader stood
+  std::optional<std::uint64_t> sent_before;  ///< bytes, by the parts of a resumed run before this one
 
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
 
@@ -143,6 +146,8 @@ struct Trainer::Run {
   bool went_on(const StepReport& report, const TrainingState& place, RunSummary& summary) const;
   /// Brings the members together; false when training ends here, and why is in `summary`.
   bool settle(BatchStream& batches, RunSummary& summary);
+  /// Brings state.sent_bytes up to now; all members call it together.
+  Outcome count_sent_bytes();
   /// Evaluates, reports, keeps the best. `enough`: training should stop here.
   Outcome end_epoch(double epoch_seconds, bool& enough);
   void log(const std::vector<std::pair<std::string, double>>& values);

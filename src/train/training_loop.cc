@@ -77,6 +77,16 @@ void Trainer::Run::log_steps(double seconds) {
   state.logged_sums = {};
 }
 
+Outcome Trainer::Run::count_sent_bytes() {
+  auto sent = static_cast<double>(team.group == nullptr ? 0 : team.group->fabric().sent_bytes());
+  Outcome outcome = team.sum(sent);
+  if (!sent_before) {
+    sent_before = state.sent_bytes;
+  }
+  state.sent_bytes = *sent_before + (team.served != nullptr ? served_bytes() : static_cast<std::uint64_t>(sent));
+  return outcome;
+}
+
 Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   const bool classes = data.train->spec().classes > 0;
   EpochReport report;
@@ -84,8 +94,11 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   report.train_loss = mean_loss(state.epoch_sums);
   report.train_accuracy = accuracy(state.epoch_sums);
   report.samples_per_second = epoch_seconds > 0 ? static_cast<double>(state.epoch_sums.rows) / epoch_seconds : 0;
-  std::vector<std::pair<std::string, double>> values = {{"epoch_train_loss", report.train_loss}};
-  Outcome outcome;
+  Outcome outcome = count_sent_bytes();
+  const SampleAudit audit = served_audit ? *served_audit : ledger.total();
+  std::vector<std::pair<std::string, double>> values = {{"epoch_train_loss", report.train_loss},
+                                                        {"samples", static_cast<double>(audit.applied)},
+                                                        {"sent_bytes", static_cast<double>(state.sent_bytes)}};
   const auto measure = [&](const Dataset& part, const std::string& name, std::optional<double>& loss,
                            std::optional<double>& right) {
     doing(WorkerActivity::Kind::evaluating);

@@ -8,8 +8,8 @@
 #include "cluster/chaos.h"
 #include "cluster/child_process.h"
 #include "cluster/member.h"
+#include "config/run_config.h"
 #include "exec/compute_watch.h"
-#include "train/run_config.h"
 #include "transport/faulty/faulty_fabric.h"
 
 namespace distbelief {

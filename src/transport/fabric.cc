@@ -22,6 +22,7 @@ void Fabric::send(Transfer& transfer, Rank peer, Tag tag, std::span<const std::b
   transfer.data = const_cast<std::byte*>(data.data());  // only read: sends says so
   transfer.bytes = data.size();
   fill_in(*this, transfer, peer, tag);
+  sent_bytes_.fetch_add(data.size(), std::memory_order_relaxed);
   post(transfer);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,8 @@ class Fabric {
   virtual bool progress(Transfer& transfer) = 0;
   /// Grows while bytes move, where that can be seen, so that who asks for progress() knows a long message from none.
   virtual std::uint64_t moves() const { return 0; }
+  /// What was given to send() so far. Any thread.
+  std::uint64_t sent_bytes() const { return sent_bytes_.load(std::memory_order_relaxed); }
   /// Gives the transfer up; a message that is on its way is thrown away when it comes. Returns at once.
   virtual void cancel(Transfer& transfer) = 0;
 
@@ -95,6 +98,9 @@ class Fabric {
  protected:
   /// `transfer` is filled in and posted; peer is another rank of this job.
   virtual void post(Transfer& transfer) = 0;
+
+ private:
+  std::atomic<std::uint64_t> sent_bytes_ = 0;
 };
 
 }  // namespace distbelief

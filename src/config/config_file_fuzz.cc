@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "train/run_config.h"
+#include "config/run_config.h"
 
 // Any text is either refused with one line, or is a configuration that reads back from its own text.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

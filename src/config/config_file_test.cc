@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "train/run_config.h"
+#include "config/run_config.h"
 
 namespace distbelief {
 namespace {

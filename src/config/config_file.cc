@@ -1,8 +1,8 @@
 #include "base/error.h"
 #include "base/file.h"
+#include "config/run_config.h"
 #include "models/layer_attributes.h"
 #include "models/yaml_text.h"
-#include "train/run_config.h"
 
 namespace distbelief {
 namespace {

@@ -21,7 +21,7 @@ struct RunConfig {
   std::string test_data;
   std::string data_dir;
   std::string label_column;
-  std::string target = "auto";
+  std::string label_kind = "auto";
   std::int64_t image_size = 0;
   std::int64_t features = 0;
   std::string normalize = "auto";

@@ -1,4 +1,4 @@
-#include "train/run_config.h"
+#include "config/run_config.h"
 
 #include <fmt/ranges.h>
 
@@ -186,7 +186,7 @@ std::vector<RunOption> make_options() {
   table.text("test-data", &RunConfig::test_data, "FILE|DIR", "the test part, when --data has none of its own");
   table.text("data-dir", &RunConfig::data_dir, "DIR", "where data sets that are not part of the system are looked for");
   table.text("label-column", &RunConfig::label_column, "NAME", "CSV: the column that holds the class or target");
-  table.text("target", &RunConfig::target, "KIND",
+  table.text("label-kind", &RunConfig::label_kind, "KIND",
              "CSV, LIBSVM, NPY: classes, or values to be predicted; auto: classes when all are whole numbers or words",
              {"auto", "classes", "values"});
   table.number("image-size", &RunConfig::image_size, kCountOrZero, "PIXELS",

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cluster/chaos_script.h"
-#include "train/run_config.h"
+#include "config/run_config.h"
 
 namespace distbelief {
 
