@@ -88,7 +88,7 @@ Program::Program(const Graph& graph, const ParameterTable& table, std::int64_t r
   }
   plain_step(static_cast<int>(steps_.size()) - 1);
 
-  Planner planner(steps_, purpose);
+  Planner planner(steps_, purpose, graph_.has_loss());
   arena_ = planner.plan();
   input_piece_ = steps_[0].output_piece;
   loss_gradient_piece_ = planner.loss_gradient_piece();
@@ -184,6 +184,9 @@ void Program::clear_touched_rows(const Step& step) {
 void Program::forward(const StepContext& step) {
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     steps_[i].kernel->forward(step);
+    if (step.exchange != nullptr) {
+      step.exchange->progress();
+    }
   }
 }
 
@@ -194,6 +197,9 @@ std::span<const float> Program::prediction() const {
 }
 
 LossSums Program::evaluate_loss() {
+  if (!graph_.has_loss()) {
+    return {};
+  }
   const std::span<const float> scores = prediction();
   float* gradient =
       loss_gradient_piece_ < 0
@@ -223,6 +229,9 @@ void Program::backward(const StepContext& step, GradientListener* listener, int 
       }
       clear_touched_rows(steps_[i]);
       steps_[i].kernel->backward(step);
+      if (step.exchange != nullptr) {
+        step.exchange->progress();
+      }
       if (listener != nullptr && steps_[i].trains) {
         listener->final_from(lane, std::ranges::min(steps_[i].parameter_offsets));
       }
@@ -231,15 +240,19 @@ void Program::backward(const StepContext& step, GradientListener* listener, int 
 }
 
 std::string Program::first_nonfinite_layer(const StepContext& step) {
+  std::string first;
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     steps_[i].kernel->forward(step);
     const auto* output =
         reinterpret_cast<const float*>(base_ + arena_.offsets[static_cast<std::size_t>(steps_[i].output_piece)]);
-    if (!all_finite(output, steps_[i].layout.stored_floats())) {
-      return steps_[i].name;
+    if (first.empty() && !all_finite(output, steps_[i].layout.stored_floats())) {
+      first = steps_[i].name;
+      if (step.exchange == nullptr) {  // otherwise other parts wait for what follows
+        break;
+      }
     }
   }
-  return {};
+  return first;
 }
 
 }  // namespace distbelief

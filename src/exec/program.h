@@ -44,7 +44,8 @@ class Program {
   /// until the next load(). Throws InputError for a row that does not exist.
   std::span<const TouchedRows> touched_rows();
   void forward(const StepContext& step);
-  /// Compares the prediction with the loaded rows' targets; for training, leaves the gradient for backward().
+  /// Compares the prediction with the loaded rows' targets; for training, leaves the gradient for backward(). Zeros
+  /// where the graph is a part that has no loss.
   LossSums evaluate_loss();
   /// Writes sums over the rows into the gradients. `listener`, unless null, hears how far they are final, as `lane`.
   void backward(const StepContext& step, GradientListener* listener = nullptr, int lane = 0);

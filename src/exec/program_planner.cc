@@ -31,7 +31,7 @@ void Program::Planner::find_backward_steps() {
     return;
   }
   for (int i = 1; i < count(); ++i) {
-    bool wanted = at(i).trains;
+    bool wanted = at(i).trains || at(i).kernel->traits().wants_gradient;
     for (const int input : at(i).inputs) {
       wanted = wanted || wants_gradient_[static_cast<std::size_t>(input)];
     }
@@ -71,7 +71,7 @@ void Program::Planner::place_values() {
     const KernelTraits& traits = step.kernel->traits();
     const int input_piece = at(step.inputs[0]).output_piece;
     const std::size_t bytes = step.layout.layout.get_size();
-    if (traits.is_view || (traits.forward_in_place && step.inputs[0] != 0 && life(input_piece).last <= i &&
+    if (traits.is_view || traits.views_input || (traits.forward_in_place && step.inputs[0] != 0 && life(input_piece).last <= i &&
                            life(input_piece).bytes == bytes)) {
       step.output_piece = input_piece;
       extend(input_piece, last);
@@ -113,11 +113,10 @@ void Program::Planner::collect_gradient(int step, const std::vector<int>& contri
 void Program::Planner::place_gradients() {
   std::vector<std::vector<int>> contributions(steps_.size());
   const int last = count() - 1;
-  if (!at(last).runs_backward) {
-    return;
+  if (has_loss_ && at(last).runs_backward) {
+    loss_gradient_piece_ = new_piece(at(last).layout.layout.get_size(), count(), backward_time(last));
+    contributions.back().push_back(loss_gradient_piece_);
   }
-  loss_gradient_piece_ = new_piece(at(last).layout.layout.get_size(), count(), backward_time(last));
-  contributions.back().push_back(loss_gradient_piece_);
 
   for (int i = last; i > 0; --i) {
     Step& step = at(i);
@@ -125,8 +124,10 @@ void Program::Planner::place_gradients() {
     if (!step.runs_backward) {
       continue;
     }
-    collect_gradient(i, contributions[static_cast<std::size_t>(i)]);
     const KernelTraits& traits = step.kernel->traits();
+    if (!traits.brings_gradient) {
+      collect_gradient(i, contributions[static_cast<std::size_t>(i)]);
+    }
     const int now = backward_time(i);
     int shared = traits.is_view || traits.passes_gradient ? step.gradient_piece : -1;
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
@@ -139,7 +140,7 @@ void Program::Planner::place_gradients() {
       }
       int piece = shared;
       const bool in_place =
-          traits.backward_in_place && (k == 0 || traits.shares_gradient) && life(step.gradient_piece).last <= now;
+          traits.backward_in_place && step.gradient_piece >= 0 && (k == 0 || traits.shares_gradient) && life(step.gradient_piece).last <= now;
       if (piece < 0 && in_place) {
         piece = step.gradient_piece;
       }

@@ -30,7 +30,8 @@ struct Program::Step {
 /// Time: forward of step i is i, the loss is n, backward of step i is 2n − i.
 class Program::Planner {
  public:
-  Planner(std::vector<Step>& steps, Purpose purpose) : steps_(steps), training_(purpose == Purpose::training) {}
+  Planner(std::vector<Step>& steps, Purpose purpose, bool has_loss)
+      : steps_(steps), training_(purpose == Purpose::training), has_loss_(has_loss) {}
 
   /// Fills in the pieces of all steps.
   ArenaPlan plan();
@@ -53,6 +54,7 @@ class Program::Planner {
 
   std::vector<Step>& steps_;
   const bool training_;
+  const bool has_loss_;  ///< of the last step's output
   std::vector<bool> wants_gradient_;  ///< of each step's output
   std::vector<Lifetime> pieces_;
   int loss_gradient_piece_ = -1;

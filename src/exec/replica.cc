@@ -6,74 +6,16 @@
 
 #include "base/check.h"
 #include "base/parallel.h"
+#include "exec/replica_lane.h"
 #include "tensor/vector_ops.h"
 
 namespace distbelief {
-
-/// One thread's (or, in kernels mode, everybody's) programs, with the memory they share: only one of them runs at a
-/// time.
-struct Replica::Lane {
-  int number = 0;
-  std::vector<std::unique_ptr<Program>> programs;
-  Buffer arena;
-  Buffer gradient;
-  Buffer earlier;  ///< the sum of the gradients of a batch's micro-batches but for the last; empty when there is one
-  LossSums sums;
-  std::string nonfinite;
-  std::exception_ptr error;
-};
-
-/// Adds up the gradients of a lane's micro-batches. It listens to the last one's backward, adds what the others gave to
-/// each part that is final, and only then tells who listens to the whole.
-class Replica::Accumulator : public GradientListener {
- public:
-  Accumulator(Lane& lane, std::int64_t optimized, GradientListener* listener)
-      : lane_(lane), floats_(std::ssize(lane.gradient.as<float>())), from_(optimized), listener_(listener) {}
-
-  /// One that others follow is done.
-  void keep(bool first) {
-    if (lane_.earlier.bytes() == 0) {
-      lane_.earlier = Buffer(lane_.gradient.bytes());
-    }
-    if (first) {
-      std::ranges::copy(lane_.gradient.as<float>(), lane_.earlier.as<float>().begin());
-    } else {
-      add(gradient(), earlier(), earlier(), floats_);
-    }
-  }
-  void final_from(int lane, std::int64_t offset) override {
-    add_earlier(offset, from_);
-    from_ = offset;
-    if (listener_ != nullptr) {
-      listener_->final_from(lane, offset);
-    }
-  }
-  /// The last is done.
-  void finish(std::int64_t parts, std::int64_t optimized) {
-    add_earlier(0, from_);
-    add_earlier(optimized, floats_);
-    for (float& observed : lane_.gradient.as<float>().subspan(static_cast<std::size_t>(optimized))) {
-      observed /= static_cast<float>(parts);
-    }
-  }
-
- private:
-  float* gradient() { return lane_.gradient.as<float>().data(); }
-  float* earlier() { return lane_.earlier.as<float>().data(); }
-  void add_earlier(std::int64_t begin, std::int64_t end) {
-    add(gradient() + begin, earlier() + begin, gradient() + begin, end - begin);
-  }
-
-  Lane& lane_;
-  const std::int64_t floats_;
-  std::int64_t from_;  ///< from here on all optimized parameters have been added
-  GradientListener* const listener_;
-};
 
 Replica::Replica(const Graph& graph, const ParameterTable& table, ReplicaOptions options)
     : graph_(graph), table_(table), options_(options), values_(float_buffer(table.size())) {
   check(options.gradient_rows == GradientRows::all || (options.threads == 1 && options.micro_batches == 1),
         "touched rows are those of one program");
+  check(options.links == nullptr || options.mode == ThreadMode::kernels, "parts of a network have one lane");
   const int lanes = options.mode == ThreadMode::lanes ? options.threads : 1;
   for (int i = 0; i < lanes; ++i) {
     lanes_.push_back(std::make_unique<Lane>());
@@ -87,11 +29,16 @@ StepContext Replica::context(const Batch& batch, std::int64_t first, std::int64_
   return {.training = training,
           .seed = options_.seed,
           .epoch = batch.epoch,
-          .sample_ids = std::span(batch.ids).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows))};
+          .sample_ids = std::span(batch.ids).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)),
+          .exchange = options_.links};
 }
 
-Program& Replica::program(Lane& lane, std::int64_t rows, Purpose purpose) {
-  for (const auto& known : lane.programs) {
+Program& Replica::program(Lane& lane, std::int64_t rows, Purpose purpose, std::size_t place) {
+  if (place >= lane.slots.size()) {
+    lane.slots.resize(place + 1);
+  }
+  Lane::Slot& slot = lane.slots[place];
+  for (const auto& known : slot.programs) {
     if (known->rows() == rows && known->purpose() == purpose) {
       return *known;
     }
@@ -99,16 +46,16 @@ Program& Replica::program(Lane& lane, std::int64_t rows, Purpose purpose) {
   if (purpose == Purpose::training) {
     allocate_gradient(lane);
   }
-  lane.programs.push_back(std::make_unique<Program>(graph_, table_, rows, purpose, options_.gradient_rows));
-  Program& made = *lane.programs.back();
-  if (made.arena_bytes() > lane.arena.bytes()) {
-    lane.arena = Buffer();  // let the old one go before the new one comes
-    lane.arena = Buffer(made.arena_bytes());
-    for (const auto& known : lane.programs) {
-      known->bind(lane.arena.data(), values().data(), lane.gradient.as<float>().data());
+  slot.programs.push_back(std::make_unique<Program>(graph_, table_, rows, purpose, options_.gradient_rows));
+  Program& made = *slot.programs.back();
+  if (made.arena_bytes() > slot.arena.bytes()) {
+    slot.arena = Buffer();  // let the old one go before the new one comes
+    slot.arena = Buffer(made.arena_bytes());
+    for (const auto& known : slot.programs) {
+      known->bind(slot.arena.data(), values().data(), lane.gradient.as<float>().data());
     }
   } else {
-    made.bind(lane.arena.data(), values().data(), lane.gradient.as<float>().data());
+    made.bind(slot.arena.data(), values().data(), lane.gradient.as<float>().data());
   }
   return made;
 }
@@ -171,6 +118,9 @@ void Replica::for_each_micro_batch(Lane& lane, const Batch& batch, std::int64_t 
 LossSums Replica::compute_gradient(const Batch& batch, GradientListener* listener) {
   check(options_.gradient_rows == GradientRows::all, "touched rows are prepared");
   const ComputeWatch::Span computes(options_.watch);
+  if (options_.links != nullptr) {
+    return compute_part_gradient(batch, listener);
+  }
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     allocate_gradient(lane);
     Accumulator accumulator(lane, table_.optimized_size(), listener);
@@ -278,19 +228,24 @@ std::string Replica::nonfinite_gradient() const {
 }
 
 std::string Replica::find_nonfinite(const Batch& batch) {
-  if (const std::string name = nonfinite_parameter(); !name.empty()) {
-    return "parameter '" + name + "'";
+  const std::string parameter = nonfinite_parameter();
+  if (!parameter.empty() && options_.links == nullptr) {  // other parts would wait for this one's values
+    return "parameter '" + parameter + "'";
   }
   for_each_lane(batch.size(), [&](Lane& lane, std::int64_t first, std::int64_t rows) {
     lane.nonfinite.clear();
     for_each_micro_batch(
         lane, batch, first, rows,
         [&](Program& compiled, const StepContext& step, std::int64_t /*part*/, std::int64_t /*parts*/) {
-          if (lane.nonfinite.empty()) {
-            lane.nonfinite = compiled.first_nonfinite_layer(step);
+          if (lane.nonfinite.empty() || options_.links != nullptr) {
+            const std::string layer = compiled.first_nonfinite_layer(step);
+            lane.nonfinite = lane.nonfinite.empty() ? layer : lane.nonfinite;
           }
         });
   });
+  if (!parameter.empty()) {
+    return "parameter '" + parameter + "'";
+  }
   for (const auto& lane : lanes_) {
     if (!lane->nonfinite.empty()) {
       return "layer '" + lane->nonfinite + "'";
@@ -302,7 +257,10 @@ std::string Replica::find_nonfinite(const Batch& batch) {
 std::size_t Replica::bytes() const {
   std::size_t sum = values_.bytes();
   for (const auto& lane : lanes_) {
-    sum += lane->arena.bytes() + lane->gradient.bytes() + lane->earlier.bytes();
+    sum += lane->gradient.bytes() + lane->earlier.bytes();
+    for (const Lane::Slot& slot : lane->slots) {
+      sum += slot.arena.bytes();
+    }
   }
   return sum;
 }

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "exec/compute_watch.h"
+#include "exec/part_links.h"
+#include "exec/pipeline_order.h"
 #include "exec/program.h"
 #include "exec/thread_mode.h"
 #include "tensor/buffer.h"
@@ -22,10 +24,17 @@ struct ReplicaOptions {
   /// needs. One thread.
   GradientRows gradient_rows = GradientRows::all;
   ComputeWatch* watch = nullptr;  ///< borrowed; told of gradients and evaluations
+
+  // Where the graph is one process's part of a network; threads work inside kernels.
+  PartLinks* links = nullptr;  ///< borrowed: to the other parts, which all do the same at the same time
+  PipelineOrder order = PipelineOrder::one_forward_one_backward;
+  /// Values between the layers of a stage are computed again for backward, instead of being kept for each micro-batch.
+  bool recompute = false;
+  std::vector<Range> partial_gradients = {};  ///< that are sums over those that share the stage
 };
 
-/// One copy of a model in this process: its values, and the machinery that turns a batch into a loss and a gradient. It
-/// knows no optimizer and no other process. Programs are compiled the first time a batch size is seen. One thread at a
+/// One copy of a model in this process, or this process's part of one: its values, and the machinery that turns a batch
+/// into a loss and a gradient. It knows no optimizer, and of other processes those only that have the other parts. Programs are compiled the first time a batch size is seen. One thread at a
 /// time; uses up to `threads`.
 class Replica {
  public:
@@ -40,7 +49,8 @@ class Replica {
   /// The whole flat space. Write only between calls.
   std::span<float> values() const { return values_.as<float>(); }
 
-  /// Forward and backward over a batch, in micro-batches. The gradient is then the sum of gradients(); divide by the
+  /// Forward and backward over a batch, in micro-batches; the loss is the same in all parts of a network. Throws
+  /// ExchangeLost when another part is lost. The gradient is then the sum of gradients(); divide by the
   /// rows of the result.
   /// `listener`, unless null, hears of parts that are final before all of it is.
   LossSums compute_gradient(const Batch& batch, GradientListener* listener = nullptr);
@@ -60,8 +70,10 @@ class Replica {
   /// As find_nonfinite(), of what prepare() took.
   std::string find_nonfinite_prepared();
 
-  /// Inference with loss. Leaves values and gradients alone.
+  /// Inference with loss. Leaves values and gradients alone. Of a network in parts, the last stage has the loss, and
+  /// share() gives it, or a sum of such, to the others.
   LossSums evaluate(const Batch& batch);
+  void share(LossSums& sums) const;
   /// Inference: rows × outputs are appended to `out`.
   void predict(const Batch& batch, std::vector<float>& out);
 
@@ -80,7 +92,9 @@ class Replica {
   class Accumulator;
   StepContext context(const Batch& batch, std::int64_t first, std::int64_t rows, bool training) const;
   std::span<float> allocate_gradient(Lane& lane) const;
-  Program& program(Lane& lane, std::int64_t rows, Purpose purpose);
+  /// `slot`: of the programs whose values live at the same time, each has another.
+  Program& program(Lane& lane, std::int64_t rows, Purpose purpose, std::size_t slot = 0);
+  LossSums compute_part_gradient(const Batch& batch, GradientListener* listener);
   /// Calls work(lane, first row, rows) on each lane that has rows, at the same time.
   template <typename Work>
   void for_each_lane(std::int64_t rows, const Work& work);

@@ -30,12 +30,15 @@ class Graph {
   NodeId add(std::string name, LayerPtr layer, std::vector<NodeId> inputs);
   /// The last node added is the output. The loss must fit it. Throws InputError for a layer that nothing uses.
   void finish(LossPtr loss);
+  /// The same for one process's part of a network: what leaves it need not be used here, and it may have no loss.
+  void finish_part(LossPtr loss) { loss_ = std::move(loss); }
 
   const std::string& name() const { return name_; }
   const std::vector<Node>& nodes() const { return nodes_; }
   const Node& node(NodeId id) const { return nodes_.at(static_cast<std::size_t>(id)); }
   NodeId output() const { return static_cast<NodeId>(nodes_.size()) - 1; }
   const Loss& loss() const { return *loss_; }
+  bool has_loss() const { return loss_ != nullptr; }
   const LossPtr& shared_loss() const { return loss_; }
   std::vector<ValueSpec> input_specs(NodeId id, std::int64_t batch = 1) const;
   /// Floating-point operations of one sample's forward pass.

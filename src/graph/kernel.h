@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/exchange.h"
 #include "graph/value.h"
 
 namespace distbelief {
@@ -16,6 +17,7 @@ struct StepContext {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::span<const std::uint64_t> sample_ids = {};  ///< one for each row of the batch
+  Exchange* exchange = nullptr;                    ///< for the layers of a part of a network
 };
 
 /// Where a kernel finds everything; bound once, valid until bound again. Null where nothing is wanted or offered.
@@ -42,6 +44,8 @@ struct KernelTraits {
   bool backward_reads_output = false;
   /// The output is the input's memory seen with another shape; forward and backward do nothing.
   bool is_view = false;
+  /// The output is the input's memory, but its gradient is not the input's: backward() makes one of the other.
+  bool views_input = false;
   /// forward() may be given input 0's memory as its output.
   bool forward_in_place = false;
   /// backward() may be given the output gradient's memory as the gradient of input 0.
@@ -52,6 +56,10 @@ struct KernelTraits {
   bool shares_gradient = false;
   /// backward() must be given memory for the gradient of every input, wanted or not.
   bool writes_every_gradient = false;
+  /// The gradient of the output is wanted, though nothing here is trained with it: it goes elsewhere.
+  bool wants_gradient = false;
+  /// There is no gradient of the output: backward() has that of the input from elsewhere.
+  bool brings_gradient = false;
   /// backward() takes the output gradient as a sum of two, when a value has two readers.
   bool adds_gradients = false;
 };

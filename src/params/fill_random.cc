@@ -103,25 +103,30 @@ void normal_group(const CounterRandom& random, std::uint64_t stream, std::uint64
 }
 
 template <typename MakeGroup>
-void fill(std::span<float> out, const MakeGroup& make_group) {
-  const auto count = static_cast<std::int64_t>(out.size());
-  parallel_for((count + kGroup - 1) / kGroup, kGroupsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+void fill(std::span<float> out, std::int64_t first, const MakeGroup& make_group) {
+  const std::int64_t last = first + static_cast<std::int64_t>(out.size());
+  const std::int64_t first_group = first / kGroup;
+  parallel_for((last + kGroup - 1) / kGroup - first_group, kGroupsAtOnce, [&](std::int64_t begin, std::int64_t end) {
     float numbers[kGroup];
-    for (std::int64_t group = begin; group < end; ++group) {
+    for (std::int64_t group = first_group + begin; group < first_group + end; ++group) {
       make_group(static_cast<std::uint64_t>(group), numbers);
-      std::copy_n(numbers, std::min(kGroup, count - group * kGroup), out.data() + group * kGroup);
+      const std::int64_t from = std::max(first, group * kGroup);
+      const std::int64_t to = std::min(last, (group + 1) * kGroup);
+      std::copy_n(numbers + (from - group * kGroup), to - from, out.data() + (from - first));
     }
   });
 }
 
 }  // namespace
 
-void fill_uniform(const CounterRandom& random, std::uint64_t stream, float bound, std::span<float> out) {
-  fill(out, [&](std::uint64_t group, float* numbers) { uniform_group(random, stream, group, bound, numbers); });
+void fill_uniform(const CounterRandom& random, std::uint64_t stream, float bound, std::span<float> out,
+                  std::int64_t first) {
+  fill(out, first, [&](std::uint64_t group, float* numbers) { uniform_group(random, stream, group, bound, numbers); });
 }
 
-void fill_normal(const CounterRandom& random, std::uint64_t stream, float deviation, std::span<float> out) {
-  fill(out, [&](std::uint64_t group, float* numbers) { normal_group(random, stream, group, deviation, numbers); });
+void fill_normal(const CounterRandom& random, std::uint64_t stream, float deviation, std::span<float> out,
+                 std::int64_t first) {
+  fill(out, first, [&](std::uint64_t group, float* numbers) { normal_group(random, stream, group, deviation, numbers); });
 }
 
 }  // namespace distbelief

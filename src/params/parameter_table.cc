@@ -16,6 +16,26 @@ std::int64_t aligned(std::int64_t floats) {
   return (floats + ParameterTable::kAlignment - 1) / ParameterTable::kAlignment * ParameterTable::kAlignment;
 }
 
+/// Calls use(run, place) for what is contiguous in the whole parameter too, with the place that it begins at there.
+template <typename Use>
+void for_each_run(const ParameterSpec& spec, std::span<float> own, const Use& use) {
+  if (spec.part_axis < 0) {
+    use(own, 0);
+    return;
+  }
+  std::int64_t outer = 1;
+  std::int64_t inner = 1;
+  for (int i = 0; i < spec.shape.rank(); ++i) {
+    outer *= i < spec.part_axis ? spec.shape[i] : 1;
+    inner *= i > spec.part_axis ? spec.shape[i] : 1;
+  }
+  const std::int64_t run = spec.part.size() * inner;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    use(own.subspan(static_cast<std::size_t>(o * run), static_cast<std::size_t>(run)),
+        (o * spec.part.whole + spec.part.begin) * inner);
+  }
+}
+
 /// FNV-1a.
 class Hash {
  public:
@@ -131,10 +151,14 @@ void ParameterTable::initialize(std::uint64_t seed, const ParameterEntry& entry,
       std::fill(own.begin(), own.end(), 1.0F);
       break;
     case Initializer::Kind::uniform:
-      fill_uniform(random, stream, init.scale, own);
+      for_each_run(entry.spec, own, [&](std::span<float> run, std::int64_t first) {
+        fill_uniform(random, stream, init.scale, run, first);
+      });
       break;
     case Initializer::Kind::normal:
-      fill_normal(random, stream, init.scale, own);
+      for_each_run(entry.spec, own, [&](std::span<float> run, std::int64_t first) {
+        fill_normal(random, stream, init.scale, run, first);
+      });
       break;
   }
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tensor/shape.h"
+#include "tensor/slice.h"
 
 namespace distbelief {
 
@@ -37,6 +38,12 @@ struct ParameterSpec {
   float average_rate = 0.1F;  ///< averaged: value += rate × (observed − value)
   /// Above 0: the parameter is rows of so many floats, of which a batch reads few (Kernel::rows_read()).
   std::int64_t row_floats = 0;
+  /// Where a process has a part of a parameter: along which axis, and which part. -1: all of it.
+  int part_axis = -1;
+  Slice part = {};
+
+  /// Of the parameter that this is a part of, or is.
+  Shape whole_shape() const;
 };
 
 }  // namespace distbelief

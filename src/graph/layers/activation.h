@@ -12,6 +12,7 @@ class Activation : public Layer {
   std::string_view type() const override;
   ValueSpec output(ValueSpecs inputs) const override;
   bool accepts_any_layout() const override { return true; }
+  std::vector<Cut> cuts(ValueSpecs inputs) const override { return cuts_of_elements(inputs[0].shape); }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
 
  private:

@@ -136,6 +136,14 @@ std::vector<ParameterSpec> BatchNorm::parameters(ValueSpecs inputs) const {
 
 std::int64_t BatchNorm::flops(ValueSpecs inputs) const { return 7 * inputs[0].shape.elements(); }
 
+LayerPart BatchNorm::part(Cut /*cut*/, ValueSpecs inputs, const Slice& slice) const {
+  LayerPart part;
+  for (const ParameterSpec& spec : parameters(inputs)) {
+    part.parameters.push_back({.name = spec.name, .axis = 0, .slice = slice});
+  }
+  return part;
+}
+
 LayerPtr BatchNorm::fused_with(const Layer& next) const {
   if (options_.relu || dynamic_cast<const Relu*>(&next) == nullptr) {
     return nullptr;

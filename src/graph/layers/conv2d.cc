@@ -314,6 +314,45 @@ std::int64_t Conv2d::flops(ValueSpecs inputs) const {
   return 2 * output(inputs).shape.elements() * (inputs[0].shape[1] / options_.groups) * kernel.height * kernel.width;
 }
 
+std::vector<Cut> Conv2d::cuts(ValueSpecs inputs) const {
+  if (options_.groups == 1) {
+    return {Cut::outputs, Cut::inputs, Cut::region};
+  }
+  const bool depthwise = options_.groups == inputs[0].shape[1] && options_.groups == options_.filters;
+  return depthwise ? std::vector{Cut::channels, Cut::region} : std::vector{Cut::region};
+}
+
+LayerPart Conv2d::part(Cut cut, ValueSpecs /*inputs*/, const Slice& slice) const {
+  Conv2dOptions options = options_;
+  LayerPart part;
+  switch (cut) {
+    case Cut::outputs:
+    case Cut::channels:
+      options.filters = slice.size();
+      options.groups = cut == Cut::channels ? slice.size() : 1;
+      part.parameters = {{.name = "weight", .axis = 0, .slice = slice}, {.name = "bias", .axis = 0, .slice = slice}};
+      break;
+    case Cut::inputs:
+      options.bias = options.bias && slice.begin == 0;
+      part.parameters = {{.name = "weight", .axis = 1, .slice = slice}, {.name = "bias"}};
+      break;
+    case Cut::region:
+    case Cut::none:
+      options.window.padding.height = 0;
+      part.parameters = {{.name = "weight", .partial_gradient = true}, {.name = "bias", .partial_gradient = true}};
+      break;
+  }
+  if (!options.bias) {
+    part.parameters.pop_back();
+  }
+  part.layer = std::make_shared<Conv2d>(options);
+  return part;
+}
+
+RowsNeeded Conv2d::rows_needed(ValueSpecs /*inputs*/, const Slice& rows) const {
+  return options_.window.rows_needed(rows);
+}
+
 LayerPtr Conv2d::fused_with(const Layer& next) const {
   if (options_.relu || dynamic_cast<const Relu*>(&next) == nullptr) {
     return nullptr;

@@ -22,6 +22,9 @@ class Conv2d : public Layer {
   std::vector<ParameterSpec> parameters(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs inputs) const override;
   bool accepts_any_layout() const override { return true; }
+  std::vector<Cut> cuts(ValueSpecs inputs) const override;
+  LayerPart part(Cut cut, ValueSpecs inputs, const Slice& slice) const override;
+  RowsNeeded rows_needed(ValueSpecs inputs, const Slice& rows) const override;
   LayerPtr fused_with(const Layer& next) const override;
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
 

@@ -87,7 +87,7 @@ class SparseInputKernel : public DenseKernel {
       for (std::int64_t r = begin; r < end; ++r) {
         float* out = memory_.output + r * units_;
         std::fill(out, out + units_, 0.0F);
-        for_each_entry(view, r, [&](std::int32_t column, float value) {
+        for_each_entry(view, r, [&](std::int64_t column, float value) {
           axpy(value, memory_.parameters[0] + column * units_, out, units_);
         });
       }
@@ -103,7 +103,7 @@ class SparseInputKernel : public DenseKernel {
     }
     const SparseView& view = input();
     for (std::int64_t r = 0; r < rows_; ++r) {
-      for_each_entry(view, r, [&](std::int32_t column, float value) {
+      for_each_entry(view, r, [&](std::int64_t column, float value) {
         axpy(value, gradient + r * units_, weight_gradient + column * units_, units_);
       });
     }
@@ -115,15 +115,23 @@ class SparseInputKernel : public DenseKernel {
   const SparseView& input() const { return *static_cast<const SparseView*>(memory_.inputs[0]); }
 
   template <typename Visit>
-  static void for_each_entry(const SparseView& view, std::int64_t row, const Visit& visit) {
+  void for_each_entry(const SparseView& view, std::int64_t row, const Visit& visit) const {
     const SparseRows& rows = *view.rows;
     const auto first = static_cast<std::size_t>(rows.offsets[static_cast<std::size_t>(view.first + row)]);
     const auto last = static_cast<std::size_t>(rows.offsets[static_cast<std::size_t>(view.first + row + 1)]);
     for (std::size_t i = first; i < last; ++i) {
-      visit(rows.columns[i], rows.values[i]);
+      const auto column = static_cast<std::int64_t>(rows.columns[i]) - options_.columns.begin;
+      if (column >= 0 && column < inputs_) {
+        visit(column, rows.values[i]);
+      }
     }
   }
 };
+
+/// Of a sparse input: how many columns have weights here.
+std::int64_t own_columns(const DenseOptions& options, const ValueSpec& input) {
+  return options.columns.whole > 0 ? options.columns.size() : input.shape.dims().back();
+}
 
 const ValueSpec& expect_rows(const Dense& layer, ValueSpecs inputs) {
   if (inputs.size() != 1 || inputs[0].kind == ValueKind::indices) {
@@ -150,8 +158,8 @@ ValueSpec Dense::output(ValueSpecs inputs) const {
 
 std::vector<ParameterSpec> Dense::parameters(ValueSpecs inputs) const {
   const ValueSpec& input = expect_rows(*this, inputs);
-  const std::int64_t features = input.shape.dims().back();
   const bool sparse = input.kind == ValueKind::sparse;
+  const std::int64_t features = sparse ? own_columns(options_, input) : input.shape.dims().back();
   const Initializer init = options_.init == DenseOptions::Init::he       ? Initializer::he(features)
                            : options_.init == DenseOptions::Init::glorot ? Initializer::glorot(features, options_.units)
                                                                          : Initializer::small(features);
@@ -170,6 +178,29 @@ std::int64_t Dense::flops(ValueSpecs inputs) const {
   return 2 * expect_rows(*this, inputs).shape.elements() * options_.units;
 }
 
+std::vector<Cut> Dense::cuts(ValueSpecs inputs) const {
+  return inputs[0].shape.rank() == 2 ? std::vector{Cut::outputs, Cut::inputs} : std::vector<Cut>{};
+}
+
+LayerPart Dense::part(Cut cut, ValueSpecs inputs, const Slice& slice) const {
+  const bool sparse = inputs[0].kind == ValueKind::sparse;
+  const bool by_outputs = cut == Cut::outputs;
+  DenseOptions options = options_;
+  LayerPart part;
+  part.parameters.push_back({.name = "weight", .axis = by_outputs == sparse ? 1 : 0, .slice = slice});
+  if (by_outputs) {
+    options.units = slice.size();
+  } else {
+    options.bias = options.bias && slice.begin == 0;
+    options.columns = sparse ? slice : Slice{};
+  }
+  if (options.bias) {
+    part.parameters.push_back({.name = "bias", .axis = by_outputs ? 0 : -1, .slice = slice});
+  }
+  part.layer = std::make_shared<Dense>(options);
+  return part;
+}
+
 LayerPtr Dense::fused_with(const Layer& next) const {
   if (options_.relu || dynamic_cast<const Relu*>(&next) == nullptr) {
     return nullptr;
@@ -183,7 +214,7 @@ std::unique_ptr<Kernel> Dense::compile(const Engine& /*engine*/, ValueLayouts in
   const ValueSpec& input = inputs[0].spec;
   const ValueSpec result = output(std::span(&input, 1));
   if (input.kind == ValueKind::sparse) {
-    return std::make_unique<SparseInputKernel>(result, options_, input.shape.dims().back(), purpose);
+    return std::make_unique<SparseInputKernel>(result, options_, own_columns(options_, input), purpose);
   }
   return std::make_unique<DenseInputKernel>(result, options_, input.shape.dims().back(), purpose);
 }

@@ -8,6 +8,7 @@ struct DenseOptions {
   std::int64_t units = 0;
   bool bias = true;
   bool relu = false;  ///< followed by a ReLU, in one pass
+  Slice columns = {};  ///< of sparse inputs, unless empty: the others are passed over, and have no weights here
   /// he for layers before a ReLU, glorot for sigmoid and tanh, small for the last layer.
   enum class Init { he, glorot, small } init = Init::he;
 };
@@ -23,6 +24,8 @@ class Dense : public Layer {
   std::int64_t flops(ValueSpecs inputs) const override;
   LayerPtr fused_with(const Layer& next) const override;
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
+  std::vector<Cut> cuts(ValueSpecs inputs) const override;
+  LayerPart part(Cut cut, ValueSpecs inputs, const Slice& slice) const override;
   const DenseOptions& options() const { return options_; }
 
  private:

@@ -25,13 +25,24 @@ std::uint64_t mixed(std::uint64_t x) {
 DISTBELIEF_MULTIVERSION void draw_mask(const CounterRandom& random, std::uint64_t stream, std::uint64_t high,
                                        std::uint32_t threshold, std::uint8_t* mask, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; ++i) {
-    const auto words = random.words(stream, high | static_cast<std::uint64_t>(i));
+    const auto words = random.words(stream, high + static_cast<std::uint64_t>(i));
     std::uint32_t kept = 0;
     for (std::uint32_t w = 0; w < 4; ++w) {
       kept |= static_cast<std::uint32_t>((words[w] & 0xFFFFU) >= threshold) << (2 * w);
       kept |= static_cast<std::uint32_t>((words[w] >> 16) >= threshold) << (2 * w + 1);
     }
     mask[i] = static_cast<std::uint8_t>(kept);
+  }
+}
+
+/// Lets the mask begin at another of its decisions.
+void shift_mask(std::uint8_t* mask, std::int64_t bytes, int decisions) {
+  if (decisions == 0) {
+    return;
+  }
+  for (std::int64_t i = 0; i < bytes; ++i) {
+    const unsigned next = i + 1 < bytes ? mask[i + 1] : 0;
+    mask[i] = static_cast<std::uint8_t>((mask[i] >> decisions) | (next << (kDecisions - decisions)));
   }
 }
 
@@ -59,7 +70,9 @@ class DropoutKernel : public Kernel {
         salt_(options.salt),
         rows_(value.spec.shape[0]),
         width_(value.spec.shape.elements() / rows_),
-        mask_bytes_((width_ + kDecisions - 1) / kDecisions),
+        first_byte_(options.first / kDecisions),
+        shift_(static_cast<int>(options.first % kDecisions)),
+        mask_bytes_((shift_ + width_ + kDecisions - 1) / kDecisions),
         threshold_(std::min(65535U, static_cast<std::uint32_t>(std::lround(options.rate * 65536.0F)))),
         scale_(65536.0F / static_cast<float>(65536U - threshold_)) {
     traits_ = {.workspace_bytes = static_cast<std::size_t>(rows_ * mask_bytes_),
@@ -74,7 +87,9 @@ class DropoutKernel : public Kernel {
       const std::uint64_t sample = step.sample_ids[static_cast<std::size_t>(r)];
       const std::uint64_t place = mixed(mixed(mixed(salt_) + step.epoch) + sample);
       const std::uint64_t other = mixed(place + salt_);  // 80 bits in all: places do not meet by chance
-      draw_mask(random, place, other << 32, threshold_, mask(r), mask_bytes_);
+      draw_mask(random, place, (other << 32) + static_cast<std::uint64_t>(first_byte_), threshold_, mask(r),
+                mask_bytes_);
+      shift_mask(mask(r), mask_bytes_, shift_);
       apply_mask(mask(r), scale_, static_cast<const float*>(memory_.inputs[0]) + r * width_,
                  memory_.output + r * width_, width_);
     });
@@ -104,6 +119,8 @@ class DropoutKernel : public Kernel {
   const std::uint64_t salt_;
   const std::int64_t rows_;
   const std::int64_t width_;
+  const std::int64_t first_byte_;  ///< these two: where the first element's decision is
+  const int shift_;
   const std::int64_t mask_bytes_;  ///< of one row
   const std::uint32_t threshold_;
   const float scale_;
@@ -128,6 +145,17 @@ Dropout::Dropout(DropoutOptions options) : options_(options) {
 ValueSpec Dropout::output(ValueSpecs inputs) const {
   expect_dense_inputs(*this, inputs, 1);
   return inputs[0];
+}
+
+std::vector<Cut> Dropout::cuts(ValueSpecs inputs) const {
+  return inputs[0].shape.rank() == 2 || inputs[0].shape.rank() == 4 ? std::vector{Cut::channels} : std::vector<Cut>{};
+}
+
+LayerPart Dropout::part(Cut /*cut*/, ValueSpecs inputs, const Slice& slice) const {
+  const Shape& value = inputs[0].shape;
+  DropoutOptions options = options_;
+  options.first += slice.begin * (value.elements() / value[0] / value[1]);
+  return {.layer = std::make_shared<Dropout>(options)};
 }
 
 std::unique_ptr<Kernel> Dropout::compile(const Engine& /*engine*/, ValueLayouts inputs, Purpose purpose) const {

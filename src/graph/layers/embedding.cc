@@ -9,6 +9,10 @@
 namespace distbelief {
 namespace {
 
+std::int64_t own_rows(const EmbeddingOptions& options) {
+  return options.rows.whole > 0 ? options.rows.size() : options.vocabulary;
+}
+
 class EmbeddingKernel : public Kernel {
  public:
   EmbeddingKernel(const Shape& output, const EmbeddingOptions& options)
@@ -19,7 +23,12 @@ class EmbeddingKernel : public Kernel {
     const std::int64_t width = options_.dimension;
     parallel_for(count_, std::max<std::int64_t>(1, 16384 / width), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        std::copy_n(memory_.parameters[0] + indices[i] * width, width, memory_.output + i * width);
+        const std::int64_t row = indices[i] - options_.rows.begin;
+        if (row >= 0 && row < own_rows(options_)) {
+          std::copy_n(memory_.parameters[0] + row * width, width, memory_.output + i * width);
+        } else {
+          std::fill_n(memory_.output + i * width, width, 0.0F);
+        }
       }
     });
   }
@@ -29,14 +38,15 @@ class EmbeddingKernel : public Kernel {
     const std::int64_t width = options_.dimension;
     const std::int32_t* indices = input();
     float* table = memory_.parameter_gradients[0];
-    parallel_for(options_.vocabulary, std::max<std::int64_t>(1, 16384 / width),
+    parallel_for(own_rows(options_), std::max<std::int64_t>(1, 16384 / width),
                  [&](std::int64_t begin, std::int64_t end) {
                    if (!memory_.touched_rows_only) {
                      std::fill(table + begin * width, table + end * width, 0.0F);
                    }
                    for (std::int64_t i = 0; i < count_; ++i) {
-                     if (indices[i] >= begin && indices[i] < end) {
-                       axpy(1.0F, memory_.output_gradient + i * width, table + indices[i] * width, width);
+                     const std::int64_t row = indices[i] - options_.rows.begin;
+                     if (row >= begin && row < end) {
+                       axpy(1.0F, memory_.output_gradient + i * width, table + row * width, width);
                      }
                    }
                  });
@@ -78,9 +88,16 @@ ValueSpec Embedding::output(ValueSpecs inputs) const {
 
 std::vector<ParameterSpec> Embedding::parameters(ValueSpecs /*inputs*/) const {
   return {{.name = "weight",
-           .shape = {options_.vocabulary, options_.dimension},
+           .shape = {own_rows(options_), options_.dimension},
            .init = Initializer::normal(0.05F),
            .row_floats = options_.dimension}};
+}
+
+LayerPart Embedding::part(Cut /*cut*/, ValueSpecs /*inputs*/, const Slice& slice) const {
+  EmbeddingOptions options = options_;
+  options.rows = slice;
+  return {.layer = std::make_shared<Embedding>(options),
+          .parameters = {{.name = "weight", .axis = 0, .slice = slice}}};
 }
 
 std::unique_ptr<Kernel> Embedding::compile(const Engine& /*engine*/, ValueLayouts inputs, Purpose /*purpose*/) const {

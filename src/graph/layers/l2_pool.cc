@@ -156,6 +156,14 @@ std::int64_t L2Pool::flops(ValueSpecs inputs) const {
   return 2 * output(inputs).shape.elements() * window_.kernel.height * window_.kernel.width;
 }
 
+LayerPart L2Pool::part(Cut cut, ValueSpecs /*inputs*/, const Slice& /*slice*/) const {
+  Window window = window_;
+  if (cut == Cut::region) {
+    window.padding.height = 0;
+  }
+  return {.layer = std::make_shared<L2Pool>(window)};
+}
+
 std::unique_ptr<Kernel> L2Pool::compile(const Engine& /*engine*/, ValueLayouts inputs, Purpose /*purpose*/) const {
   const ValueSpec& input = inputs[0].spec;
   return std::make_unique<L2PoolKernel>(input.shape, output(std::span(&input, 1)).shape, window_);

@@ -13,6 +13,9 @@ class L2Pool : public Layer {
   std::string_view type() const override { return "l2_pool"; }
   ValueSpec output(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs inputs) const override;
+  std::vector<Cut> cuts(ValueSpecs /*inputs*/) const override { return {Cut::channels, Cut::region}; }
+  LayerPart part(Cut cut, ValueSpecs inputs, const Slice& slice) const override;
+  RowsNeeded rows_needed(ValueSpecs /*inputs*/, const Slice& rows) const override { return window_.rows_needed(rows); }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
 
  private:

@@ -11,7 +11,7 @@
 namespace distbelief {
 namespace {
 
-enum Parameter : std::size_t { kScale, kShift };
+enum LayerNormParameter : std::size_t { kRowScale, kRowShift };
 
 constexpr int kPartialSums = 16;
 
@@ -125,7 +125,7 @@ class LayerNormKernel : public Kernel {
         const float variance = sum_of_squares(x, mean, width_) / static_cast<float>(width_);
         means()[r] = mean;
         inverses()[r] = 1.0F / std::sqrt(variance + epsilon_);
-        normalize_row(x, mean, inverses()[r], memory_.parameters[kScale], memory_.parameters[kShift],
+        normalize_row(x, mean, inverses()[r], memory_.parameters[kRowScale], memory_.parameters[kRowShift],
                       memory_.output + r * width_, width_);
       }
     });
@@ -138,7 +138,7 @@ class LayerNormKernel : public Kernel {
         backward_part(part, rows_ * part / parts_, rows_ * (part + 1) / parts_);
       }
     });
-    for (const Parameter parameter : {kScale, kShift}) {
+    for (const LayerNormParameter parameter : {kRowScale, kRowShift}) {
       sum_rows(reinterpret_cast<const float*>(memory_.scratch) + parameter * parts_ * width_, parts_, width_,
                memory_.parameter_gradients[parameter]);
     }
@@ -154,7 +154,7 @@ class LayerNormKernel : public Kernel {
       const float* gradient = memory_.output_gradient + r * width_;
       add_to_parameters(input(r), means()[r], inverses()[r], gradient, scale, shift, width_);
       if (memory_.input_gradients[0] != nullptr) {
-        row_gradient(input(r), means()[r], inverses()[r], memory_.parameters[kScale], gradient,
+        row_gradient(input(r), means()[r], inverses()[r], memory_.parameters[kRowScale], gradient,
                      memory_.input_gradients[0] + r * width_, width_);
       }
     }

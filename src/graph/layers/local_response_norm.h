@@ -20,6 +20,7 @@ class LocalResponseNorm : public Layer {
   std::string_view type() const override { return "local_response_norm"; }
   ValueSpec output(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs inputs) const override;
+  std::vector<Cut> cuts(ValueSpecs /*inputs*/) const override { return {Cut::region}; }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
 
  private:

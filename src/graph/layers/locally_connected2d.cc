@@ -415,6 +415,30 @@ std::int64_t LocallyConnected2d::flops(ValueSpecs inputs) const {
   return 2 * output(inputs).shape.elements() * inputs[0].shape[1] * kernel.height * kernel.width;
 }
 
+std::vector<Cut> LocallyConnected2d::cuts(ValueSpecs /*inputs*/) const { return {Cut::region, Cut::outputs, Cut::inputs}; }
+
+LayerPart LocallyConnected2d::part(Cut cut, ValueSpecs /*inputs*/, const Slice& slice) const {
+  LocallyConnected2dOptions options = options_;
+  const int axis = cut == Cut::region ? 1 : cut == Cut::outputs ? 0 : 3;
+  LayerPart part = {.parameters = {{.name = "weight", .axis = axis, .slice = slice}}};
+  if (cut == Cut::region) {
+    options.window.padding.height = 0;
+  } else if (cut == Cut::outputs) {
+    options.filters = slice.size();
+  } else {
+    options.bias = options.bias && slice.begin == 0;
+  }
+  if (options.bias) {
+    part.parameters.push_back({.name = "bias", .axis = cut == Cut::inputs ? -1 : axis, .slice = slice});
+  }
+  part.layer = std::make_shared<LocallyConnected2d>(options);
+  return part;
+}
+
+RowsNeeded LocallyConnected2d::rows_needed(ValueSpecs /*inputs*/, const Slice& rows) const {
+  return options_.window.rows_needed(rows);
+}
+
 std::unique_ptr<Kernel> LocallyConnected2d::compile(const Engine& /*engine*/, ValueLayouts inputs,
                                                     Purpose purpose) const {
   const ValueSpec& input = inputs[0].spec;

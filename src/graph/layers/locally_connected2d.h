@@ -20,6 +20,9 @@ class LocallyConnected2d : public Layer {
   ValueSpec output(ValueSpecs inputs) const override;
   std::vector<ParameterSpec> parameters(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs inputs) const override;
+  std::vector<Cut> cuts(ValueSpecs inputs) const override;
+  LayerPart part(Cut cut, ValueSpecs inputs, const Slice& slice) const override;
+  RowsNeeded rows_needed(ValueSpecs inputs, const Slice& rows) const override;
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
 
  private:

@@ -1,5 +1,6 @@
 #include "graph/layers/pooling.h"
 
+#include <limits>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -132,6 +133,29 @@ LayerPtr Pooling::with_relu() const {
 
 LayerPtr Pooling::fused_with(const Layer& next) const {
   return dynamic_cast<const Relu*>(&next) != nullptr ? with_relu() : nullptr;
+}
+
+std::vector<Cut> Pooling::cuts(ValueSpecs /*inputs*/) const {
+  // Zeros above and below the image are written out for a part, and so would count in a mean that passes over them.
+  const bool by_region =
+      !options_.global && (options_.kind != PoolingOptions::Kind::average || options_.window.padding.height == 0);
+  return by_region ? std::vector{Cut::channels, Cut::region} : std::vector{Cut::channels};
+}
+
+LayerPart Pooling::part(Cut cut, ValueSpecs /*inputs*/, const Slice& /*slice*/) const {
+  PoolingOptions options = options_;
+  if (cut == Cut::region) {
+    options.window.padding.height = 0;
+  }
+  return {.layer = std::make_shared<Pooling>(options)};
+}
+
+RowsNeeded Pooling::rows_needed(ValueSpecs /*inputs*/, const Slice& rows) const {
+  RowsNeeded needed = options_.window.rows_needed(rows);
+  if (options_.kind == PoolingOptions::Kind::max) {
+    needed.fill = std::numeric_limits<float>::lowest();
+  }
+  return needed;
 }
 
 std::unique_ptr<Kernel> Pooling::compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const {

@@ -20,6 +20,9 @@ class Pooling : public Layer {
   std::string_view type() const override;
   ValueSpec output(ValueSpecs inputs) const override;
   bool accepts_any_layout() const override { return true; }
+  std::vector<Cut> cuts(ValueSpecs inputs) const override;
+  LayerPart part(Cut cut, ValueSpecs inputs, const Slice& slice) const override;
+  RowsNeeded rows_needed(ValueSpecs inputs, const Slice& rows) const override;
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
   /// This layer and a ReLU after it (or before: the same for a maximum); null for means.
   LayerPtr with_relu() const;

@@ -11,6 +11,7 @@ class Relu : public Layer {
   ValueSpec output(ValueSpecs inputs) const override;
   bool accepts_any_layout() const override { return true; }
   LayerPtr fused_with(const Layer& next) const override;
+  std::vector<Cut> cuts(ValueSpecs inputs) const override { return cuts_of_elements(inputs[0].shape); }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
 };
 

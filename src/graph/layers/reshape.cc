@@ -43,6 +43,11 @@ ValueSpec Reshape::output(ValueSpecs inputs) const {
   return {Shape(std::move(dims)), ValueKind::dense};
 }
 
+std::vector<Cut> Reshape::cuts(ValueSpecs inputs) const {
+  // Channels are outermost, so that some of them are a run of features.
+  return sample_.empty() && inputs[0].shape.rank() > 1 ? std::vector{Cut::channels} : std::vector<Cut>{};
+}
+
 std::unique_ptr<Kernel> Reshape::compile(const Engine& /*engine*/, ValueLayouts inputs, Purpose /*purpose*/) const {
   const ValueSpec& input = inputs[0].spec;
   return std::make_unique<ViewKernel>(output(std::span(&input, 1)).shape);

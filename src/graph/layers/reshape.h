@@ -13,6 +13,7 @@ class Reshape : public Layer {
   std::string_view type() const override { return sample_.empty() ? "flatten" : "reshape"; }
   ValueSpec output(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs /*inputs*/) const override { return 0; }
+  std::vector<Cut> cuts(ValueSpecs inputs) const override;
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
 
  private:

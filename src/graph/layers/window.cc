@@ -23,4 +23,9 @@ Extent Window::places(const Layer& layer, const Shape& image) const {
           along(image[3], kernel.width, stride.width, padding.width, dilation.width)};
 }
 
+RowsNeeded Window::rows_needed(const Slice& places) const {
+  const std::int64_t last = (places.end - 1) * stride.height - padding.height;
+  return {places.begin * stride.height - padding.height, last + (kernel.height - 1) * dilation.height + 1};
+}
+
 }  // namespace distbelief

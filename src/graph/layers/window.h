@@ -22,6 +22,8 @@ struct Window {
 
   /// How many places the window takes on an image. Throws ShapeError when it has none, or a size makes no sense.
   Extent places(const Layer& layer, const Shape& image) const;
+  /// The rows of the image under the window at these rows of places.
+  RowsNeeded rows_needed(const Slice& places) const;
 };
 
 }  // namespace distbelief

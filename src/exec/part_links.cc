@@ -1,0 +1,197 @@
+#include "exec/part_links.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/check.h"
+
+namespace distbelief {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr std::uint32_t kOpenOfAValue = 256;  ///< messages of one value that may be on their way at the same time
+constexpr microseconds kYieldFor{50};
+constexpr microseconds kNap{50};
+
+std::vector<Rank> members_of_stage(const std::vector<Rank>& all, Rank self, int tensor) {
+  const auto at = std::ranges::find(all, self) - all.begin();
+  const auto first = all.begin() + at / tensor * tensor;
+  return {first, first + tensor};
+}
+
+void expect(const Outcome& outcome) {
+  if (!outcome.ok()) {
+    throw ExchangeLost(outcome);
+  }
+}
+
+}  // namespace
+
+/// A value on its way to another stage, in memory of its own.
+class PartLinks::Outgoing {
+ public:
+  explicit Outgoing(Fabric& fabric) : fabric_(fabric) {}
+  ~Outgoing() {
+    if (open_) {
+      fabric_.cancel(transfer_);
+    }
+  }
+  Outgoing(const Outgoing&) = delete;
+  Outgoing& operator=(const Outgoing&) = delete;
+
+  bool is_open() const { return open_; }
+  std::size_t room() const { return data_.bytes(); }
+  void send(Rank peer, Tag tag, std::span<const float> data) {
+    if (data_.bytes() < data.size_bytes()) {
+      data_ = Buffer(data.size_bytes());
+    }
+    std::memcpy(data_.data(), data.data(), data.size_bytes());
+    fabric_.send(transfer_, peer, tag, {data_.data(), data.size_bytes()});
+    open_ = true;
+  }
+  /// True when it has arrived or is lost.
+  bool end_if_sent() {
+    if (!fabric_.progress(transfer_)) {
+      return false;
+    }
+    open_ = false;
+    expect(fabric_.wait(transfer_, Clock::now()));
+    return true;
+  }
+
+ private:
+  Fabric& fabric_;
+  Transfer transfer_;
+  Buffer data_;
+  bool open_ = false;
+};
+
+/// Counts the time that it lives.
+class PartLinks::Waiting {
+ public:
+  explicit Waiting(PartLinks& links) : links_(links) {}
+  ~Waiting() { links_.waiting_seconds_ += seconds_since(began_); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  PartLinks& links_;
+  const Clock::time_point began_ = Clock::now();
+};
+
+PartLinks::PartLinks(Fabric& fabric, const Options& options)
+    : fabric_(fabric),
+      tensor_(options.tensor),
+      patience_(options.patience),
+      value_epoch_(options.epoch + 2),
+      all_(fabric, options.members, options.epoch),
+      stage_(fabric, members_of_stage(options.members, fabric.rank(), options.tensor), options.epoch + 1) {}
+
+PartLinks::~PartLinks() = default;
+
+Rank PartLinks::rank_at(int stage) const {
+  return all_.members().at(static_cast<std::size_t>(stage * tensor_ + stage_.position()));
+}
+
+Tag PartLinks::next_tag(int value, bool gradient, bool sends) {
+  std::uint32_t& count = (sends ? sent_ : received_)[{value, gradient}];
+  const auto key = static_cast<std::uint32_t>(2 * value + (gradient ? 1 : 0));
+  return {value_epoch_, key * kOpenOfAValue + count++ % kOpenOfAValue};
+}
+
+void PartLinks::sum(std::span<float> data) {
+  const Waiting waiting(*this);
+  expect(stage_.all_reduce(data, deadline()));
+}
+
+void PartLinks::swap(std::span<const std::span<const float>> out, std::span<const std::span<float>> in) {
+  const Waiting waiting(*this);
+  const auto count = static_cast<std::size_t>(stage_.size());
+  const auto self = static_cast<std::size_t>(stage_.position());
+  const Tag tag = stage_.peer_tag(swaps_++);
+  const Clock::time_point until = deadline();
+  std::vector<Transfer> transfers(2 * count);
+  std::vector<bool> posted(2 * count, false);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i != self && !in[i].empty()) {
+      fabric_.receive(transfers[i], stage_.members()[i], tag, std::as_writable_bytes(in[i]));
+      posted[i] = true;
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i != self && !out[i].empty()) {
+      fabric_.send(transfers[count + i], stage_.members()[i], tag, std::as_bytes(out[i]));
+      posted[count + i] = true;
+    }
+  }
+  Outcome first;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (!posted[i]) {
+      continue;
+    }
+    if (!first.ok()) {
+      fabric_.cancel(transfers[i]);
+    } else {
+      first = fabric_.wait(transfers[i], until);
+    }
+  }
+  expect(first);
+}
+
+void PartLinks::send(int value, bool gradient, int stage, std::span<const float> data) {
+  progress();
+  auto free = std::ranges::find_if(outgoing_, [&](const auto& one) {
+    return !one->is_open() && one->room() >= data.size_bytes();
+  });
+  if (free == outgoing_.end()) {
+    outgoing_.push_back(std::make_unique<Outgoing>(fabric_));
+    free = outgoing_.end() - 1;
+  }
+  (*free)->send(rank_at(stage), next_tag(value, gradient, true), data);
+  ++open_;
+}
+
+void PartLinks::progress() {
+  if (open_ == 0) {
+    return;
+  }
+  for (const auto& one : outgoing_) {
+    if (one->is_open() && one->end_if_sent()) {
+      --open_;
+    }
+  }
+}
+
+void PartLinks::receive(int value, bool gradient, int stage, std::span<float> data) {
+  const Waiting waiting(*this);
+  Transfer transfer;
+  const Clock::time_point began = Clock::now();
+  fabric_.receive(transfer, rank_at(stage), next_tag(value, gradient, false), std::as_writable_bytes(data));
+  // Some fabrics move the bytes of one peer only while it is waited for, so what others still have to get comes first.
+  try {
+    while (open_ > 0 && !fabric_.progress(transfer) && Clock::now() < began + patience_) {
+      progress();
+      if (Clock::now() < began + kYieldFor) {
+        sched_yield();
+      } else {
+        std::this_thread::sleep_for(kNap);
+      }
+    }
+  } catch (...) {
+    fabric_.cancel(transfer);
+    throw;
+  }
+  expect(fabric_.wait(transfer, began + patience_));
+}
+
+void PartLinks::share(LossSums& sums) {
+  const Waiting waiting(*this);
+  const int last = (stages() - 1) * tensor_;
+  expect(all_.broadcast(std::as_writable_bytes(std::span(&sums, 1)), last, deadline()));
+}
+
+}  // namespace distbelief

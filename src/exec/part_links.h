@@ -1,0 +1,77 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/group.h"
+#include "graph/exchange.h"
+#include "graph/loss.h"
+
+namespace distbelief {
+
+/// A process that holds another part of the network cannot be reached any more. Thrown out of the middle of a forward
+/// or backward pass; the parameters are as they were before the step.
+class ExchangeLost : public Error {
+ public:
+  explicit ExchangeLost(const Outcome& outcome)
+      : Error("a part of the network is lost: " + outcome.reason, 4), outcome_(outcome) {}
+  const Outcome& outcome() const { return outcome_; }
+
+ private:
+  Outcome outcome_;
+};
+
+/// One process's links to the others that hold parts of the same replica. What is sent to another stage is copied and
+/// goes while this process computes on; its bytes move in progress() and whenever anything is waited for. One thread.
+class PartLinks : public Exchange {
+ public:
+  struct Options {
+    std::vector<Rank> members = {};  ///< of the replica: stage by stage, those that share one in order
+    int tensor = 1;                  ///< that share a stage
+    std::uint32_t epoch = 0;         ///< these and the next two are not used by other groups of the members
+    Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
+  };
+  /// `fabric` is borrowed.
+  PartLinks(Fabric& fabric, const Options& options);
+  ~PartLinks() override;
+  PartLinks(const PartLinks&) = delete;
+  PartLinks& operator=(const PartLinks&) = delete;
+
+  int stages() const { return static_cast<int>(all_.members().size()) / tensor_; }
+  int stage() const { return all_.position() / tensor_; }
+
+  void sum(std::span<float> data) override;
+  void swap(std::span<const std::span<const float>> out, std::span<const std::span<float>> in) override;
+  void send(int value, bool gradient, int stage, std::span<const float> data) override;
+  void receive(int value, bool gradient, int stage, std::span<float> data) override;
+  void progress() override;
+
+  /// All members get what the last stage has.
+  void share(LossSums& sums);
+
+  /// Seconds that this process has waited for others.
+  double waiting_seconds() const { return waiting_seconds_; }
+
+ private:
+  class Outgoing;
+  class Waiting;
+  Rank rank_at(int stage) const;
+  Tag next_tag(int value, bool gradient, bool sends);
+  Clock::time_point deadline() const { return Clock::now() + patience_; }
+
+  Fabric& fabric_;
+  const int tensor_;
+  const Clock::duration patience_;
+  const std::uint32_t value_epoch_;
+  Group all_;
+  Group stage_;
+  std::uint32_t swaps_ = 0;
+  std::map<std::pair<int, bool>, std::uint32_t> sent_, received_;  ///< messages of each value so far
+  std::vector<std::unique_ptr<Outgoing>> outgoing_;
+  std::size_t open_ = 0;  ///< of them, on their way
+  double waiting_seconds_ = 0;
+};
+
+}  // namespace distbelief

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "exec/received_values.h"
+#include "exec/replica.h"
+#include "tensor/vector_ops.h"
+
+namespace distbelief {
+
+/// One thread's (or, in kernels mode, everybody's) programs, with the memory they share: only one of them runs at a
+/// time.
+struct Replica::Lane {
+  int number = 0;
+  /// Programs that share memory.
+  struct Slot {
+    std::vector<std::unique_ptr<Program>> programs;
+    Buffer arena;
+    std::vector<float> observed;           ///< by the forward pass whose backward is still to come
+    std::unique_ptr<ReceivedValues> kept;  ///< likewise, where the rest is computed again
+  };
+  std::vector<Slot> slots = std::vector<Slot>(1);
+  Buffer gradient;
+  Buffer earlier;  ///< the sum of the gradients of a batch's micro-batches but for the last; empty when there is one
+  LossSums sums;
+  std::string nonfinite;
+  std::exception_ptr error;
+};
+
+/// Adds up the gradients of a lane's micro-batches. It listens to the last one's backward, adds what the others gave to
+/// each part that is final, and only then tells who listens to the whole.
+class Replica::Accumulator : public GradientListener {
+ public:
+  Accumulator(Lane& lane, std::int64_t optimized, GradientListener* listener)
+      : lane_(lane), floats_(std::ssize(lane.gradient.as<float>())), from_(optimized), listener_(listener) {}
+
+  /// One that others follow is done.
+  void keep(bool first) {
+    if (lane_.earlier.bytes() == 0) {
+      lane_.earlier = Buffer(lane_.gradient.bytes());
+    }
+    if (first) {
+      std::ranges::copy(lane_.gradient.as<float>(), lane_.earlier.as<float>().begin());
+    } else {
+      add(gradient(), earlier(), earlier(), floats_);
+    }
+  }
+  void final_from(int lane, std::int64_t offset) override {
+    add_earlier(offset, from_);
+    from_ = offset;
+    if (listener_ != nullptr) {
+      listener_->final_from(lane, offset);
+    }
+  }
+  /// The last is done.
+  void finish(std::int64_t parts, std::int64_t optimized) {
+    add_earlier(0, from_);
+    add_earlier(optimized, floats_);
+    for (float& observed : lane_.gradient.as<float>().subspan(static_cast<std::size_t>(optimized))) {
+      observed /= static_cast<float>(parts);
+    }
+  }
+
+ private:
+  float* gradient() { return lane_.gradient.as<float>().data(); }
+  float* earlier() { return lane_.earlier.as<float>().data(); }
+  void add_earlier(std::int64_t begin, std::int64_t end) {
+    add(gradient() + begin, earlier() + begin, gradient() + begin, end - begin);
+  }
+
+  Lane& lane_;
+  const std::int64_t floats_;
+  std::int64_t from_;  ///< from here on all optimized parameters have been added
+  GradientListener* const listener_;
+};
+
+}  // namespace distbelief
