@@ -105,6 +105,7 @@ RunConfig resolve(const TrainArguments& arguments) {
   RunConfig config = arguments.resume.empty() ? RunConfig{} : config_of_run(arguments.resume);
   const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
   config = resolve_given(std::move(config), arguments.given);
+  settle_grid(config);
   settle_hosts(config, workers);
   settle_tls(config);
   return config;

@@ -61,9 +61,10 @@ std::size_t size_of(ElementType type) { return kTypes.at(static_cast<std::size_t
 
 std::string_view name_of(ElementType type) { return kTypes.at(static_cast<std::size_t>(type)).name; }
 
-void SafetensorsView::read(const TensorEntry& tensor, std::span<float> out) const {
-  const std::span<const std::byte> from = bytes(tensor);
-  check(out.size() * size_of(tensor.type) == from.size(), "the destination has the tensor's size");
+void SafetensorsView::read(const TensorEntry& tensor, std::int64_t first, std::span<float> out) const {
+  const std::size_t size = size_of(tensor.type);
+  check((static_cast<std::size_t>(first) + out.size()) * size <= bytes(tensor).size(), "what is read is in the tensor");
+  const std::span<const std::byte> from = bytes(tensor).subspan(static_cast<std::size_t>(first) * size, out.size() * size);
   switch (tensor.type) {
     case ElementType::f32:
       if (!out.empty()) {

@@ -165,7 +165,8 @@ FileSummary write_safetensors(const std::filesystem::path& path, std::span<const
                               const std::map<std::string, std::string>& metadata) {
   std::vector<const FloatArray*> sorted;
   for (const FloatArray& array : arrays) {
-    check(array.values.size() == static_cast<std::size_t>(array.shape.elements()), "an array fills its shape");
+    check(array.read || array.values.size() == static_cast<std::size_t>(array.shape.elements()),
+          "an array fills its shape");
     check(array.name != kMetadataKey, "no array is called __metadata__");
     sorted.push_back(&array);
   }
@@ -178,7 +179,7 @@ FileSummary write_safetensors(const std::filesystem::path& path, std::span<const
   std::size_t offset = 0;
   for (const FloatArray* array : sorted) {
     check(!header.contains(array->name), "names of arrays differ");
-    const std::size_t end = offset + array->values.size_bytes();
+    const std::size_t end = offset + static_cast<std::size_t>(array->shape.elements()) * sizeof(float);
     header[array->name] = {{"dtype", "F32"}, {"shape", array->shape.dims()}, {"data_offsets", {offset, end}}};
     offset = end;
   }
@@ -194,8 +195,18 @@ FileSummary write_safetensors(const std::filesystem::path& path, std::span<const
   };
   write(as_bytes_of(static_cast<std::uint64_t>(text.size())));
   write(std::as_bytes(std::span(text)));
+  std::vector<float> piece;
   for (const FloatArray* array : sorted) {
-    write(std::as_bytes(array->values));
+    if (!array->read) {
+      write(std::as_bytes(array->values));
+      continue;
+    }
+    const std::int64_t count = array->shape.elements();
+    for (std::int64_t first = 0; first < count; first += FloatArray::kPieceFloats) {
+      piece.resize(static_cast<std::size_t>(std::min(FloatArray::kPieceFloats, count - first)));
+      array->read(first, piece);
+      write(std::as_bytes(std::span(piece)));
+    }
   }
   file.commit();
   return summary;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -17,11 +18,15 @@ namespace distbelief {
 /// The safetensors format: eight bytes with the length of a JSON header, the header, then the tensors' bytes without
 /// gaps. Any program that reads safetensors reads our files, and we read theirs.
 
-/// One named array to be written; `values` is borrowed and has shape.elements() numbers.
+/// One named array to be written: `values` is borrowed and has shape.elements() numbers, or `read` brings them, from
+/// the first to the last, at most kPieceFloats at a time.
 struct FloatArray {
+  static constexpr std::int64_t kPieceFloats = std::int64_t{1} << 20;
+
   std::string name;
   Shape shape;
-  std::span<const float> values;
+  std::span<const float> values = {};
+  std::function<void(std::int64_t first, std::span<float> out)> read = {};
 };
 
 /// What a manifest says of a file.
@@ -72,7 +77,9 @@ class SafetensorsView {
     return data_.subspan(tensor.begin, tensor.end - tensor.begin);
   }
   /// Copies the tensor, converted to float; `out` has shape.elements() places.
-  void read(const TensorEntry& tensor, std::span<float> out) const;
+  void read(const TensorEntry& tensor, std::span<float> out) const { read(tensor, 0, out); }
+  /// The same of as many elements as `out` has places, beginning with the first-th.
+  void read(const TensorEntry& tensor, std::int64_t first, std::span<float> out) const;
 
  private:
   std::string file_;

@@ -364,6 +364,27 @@ std::vector<RunOption> make_options() {
   table.number("loader-threads", &RunConfig::loader_threads, kWhole, "N",
                "threads that read data ahead; -1: as the data needs");
 
+  table.group("One network over several workers");
+  table.number("partition", &RunConfig::partition, kServers, "N",
+               "cut the network over N workers, in the way that the planner finds best; 0: as --stages and --tensor say");
+  table.number("stages", &RunConfig::stages, kServers, "N",
+               "cut it into N runs of layers, through which micro-batches go as through a pipeline; 0: as planned");
+  table.number("tensor", &RunConfig::tensor, kServers, "N",
+               "share the work of each layer out among N workers; 0: as planned");
+  table.number("replicas", &RunConfig::replicas, kServers, "N",
+               "copies of the network, instead of --workers, which counts all workers of all copies");
+  table.text("stage-at", &RunConfig::stage_at, "LAYER,...",
+             "the first layer of each stage but the first, instead of what is planned");
+  table.text("cuts", &RunConfig::cuts, "LAYER=CUT,...",
+             "how layers are cut, instead of what is planned: outputs, inputs, channels, region; LAYER may have * and ?");
+  table.number("micro-batches", &RunConfig::micro_batches, kCountOrZero, "N",
+               "parts of a batch that go through the stages one after the other; 0: four for each stage");
+  table.text("pipeline", &RunConfig::pipeline, "ORDER",
+             "1f1b: backward as soon as possible, which keeps few micro-batches in memory; gpipe: all forward first",
+             {"1f1b", "gpipe"});
+  table.flag("recompute", &RunConfig::recompute,
+             "compute what is between the layers of a stage again for backward, instead of keeping it");
+
   table.group("Sandblaster");
   table.number("iterations", &RunConfig::iterations, kCount, "N", "of L-BFGS; each is a line search");
   table.number("history", &RunConfig::history, kHistory, "PAIRS", "steps that a direction is made of");

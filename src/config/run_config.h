@@ -56,6 +56,17 @@ struct RunConfig {
   std::string algorithm = "local";
   std::int64_t workers = 1;
   std::string transport = "auto";
+  // one network over several workers
+  std::int64_t partition = 0;  ///< these four: 0: nobody has said
+  std::int64_t stages = 0;
+  std::int64_t tensor = 0;
+  std::int64_t replicas = 0;
+  std::string stage_at;  ///< the first layer of each stage but the first; empty: as the planner has it
+  std::string cuts;      ///< "layer=outputs,..."; likewise
+  std::int64_t micro_batches = 0;  ///< of a pipeline; 0: as the planner has it
+  std::string pipeline = "1f1b";
+  bool recompute = false;
+  // which algorithm, in particular
   std::int64_t average_every = 0;  ///< steps; 0: at the end of each epoch; below 0: once, at the end of training
   std::string outer_optimizer = "none";
   double outer_lr = 1;
@@ -147,6 +158,13 @@ bool is_served(const RunConfig& config);
 std::int64_t processes_of(const RunConfig& config);
 /// "worker" or "server": what the process of this rank is.
 std::string_view role_of_rank(const RunConfig& config, int rank);
+
+/// Workers that hold one copy of the network together, and how many copies there are.
+std::int64_t parts_of(const RunConfig& config);
+std::int64_t replicas_of(const RunConfig& config);
+/// Brings --workers, --replicas, --partition, --stages and --tensor together; `workers` 0: nobody has said. Throws
+/// InputError when they contradict each other.
+void settle_grid(RunConfig& config);
 
 /// Samples that all workers together take in a step, and the most that one of them takes.
 std::int64_t global_batch(const RunConfig& config);

@@ -1,6 +1,7 @@
 // What a configuration means for the job, and which ones mean nothing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -29,12 +30,19 @@ bool is_synchronous(const RunConfig& config) {
 
 bool has_hogwild_workers(const RunConfig& config) { return config.thread_mode == "hogwild"; }
 
+std::int64_t parts_of(const RunConfig& config) {
+  return config.partition > 0 ? config.partition
+                              : std::max<std::int64_t>(1, config.stages) * std::max<std::int64_t>(1, config.tensor);
+}
+
+std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }
+
 std::int64_t global_batch(const RunConfig& config) {
-  return is_synchronous(config) ? config.batch : config.batch * config.workers;
+  return is_synchronous(config) ? config.batch : config.batch * replicas_of(config);
 }
 
 std::int64_t batch_per_worker(const RunConfig& config) {
-  const std::int64_t shares = config.workers - config.backup_workers;
+  const std::int64_t shares = replicas_of(config) - config.backup_workers;
   return is_synchronous(config) ? (config.batch + shares - 1) / shares : config.batch;
 }
 
@@ -191,7 +199,63 @@ void check_servers(const RunConfig& config) {
 
 }  // namespace
 
+void settle_grid(RunConfig& config) {
+  if (config.partition > 0 && config.stages > 0 && config.tensor == 0 && config.partition % config.stages == 0) {
+    config.tensor = config.partition / config.stages;
+  }
+  if (config.partition > 0 && config.tensor > 0 && config.stages == 0 && config.partition % config.tensor == 0) {
+    config.stages = config.partition / config.tensor;
+  }
+  if (config.partition > 0 && (config.stages > 0 || config.tensor > 0) &&
+      config.partition != config.stages * config.tensor) {
+    throw InputError(fmt::format("--partition {} is not --stages {} times --tensor {}; leave one of them out",
+                                 config.partition, config.stages, config.tensor));
+  }
+  const std::int64_t parts = parts_of(config);
+  if (parts > 1 && config.algorithm == "local") {
+    config.algorithm = "allreduce";  // of one replica, unless more are asked for
+  }
+  if (config.replicas > 0) {
+    if (config.workers > 0 && config.workers != config.replicas * parts) {
+      throw InputError(fmt::format("--workers {} contradicts --replicas {} of {} workers each; leave one of them out",
+                                   config.workers, config.replicas, parts));
+    }
+    config.workers = config.replicas * parts;
+  } else if (config.workers == 0 && config.hosts.empty() && parts > 1) {
+    config.workers = parts;
+  }
+}
+
+namespace {
+
+/// What is for networks that several workers hold together.
+void check_grid(const RunConfig& config) {
+  const std::int64_t parts = parts_of(config);
+  if (parts == 1) {
+    return;
+  }
+  if (config.workers % parts != 0) {
+    throw InputError(fmt::format("--workers {}: expected a multiple of {}, the workers of each copy of the network",
+                                 config.workers, parts));
+  }
+  if (is_served(config) || is_of_one_process(config.algorithm)) {
+    throw InputError(fmt::format(
+        "--algorithm {}: a network over {} workers is trained with allreduce, sync, averaging or gossip so far",
+        config.algorithm, parts));
+  }
+  if (config.clip_norm > 0) {
+    throw InputError(fmt::format("--clip-norm {}: not for a network over {} workers yet; choose --clip-value",
+                                 config.clip_norm, parts));
+  }
+  if (config.thread_mode == "lanes") {
+    throw InputError(fmt::format("--thread-mode lanes: threads of a network over {} workers work inside kernels", parts));
+  }
+}
+
+}  // namespace
+
 void check_config(const RunConfig& config) {
+  check_grid(config);
   if (config.early_stop > 0 && config.validation <= 0) {
     throw InputError("--early-stop needs --validation: it watches data that is not trained on");
   }

@@ -194,4 +194,10 @@ void PartLinks::share(LossSums& sums) {
   expect(all_.broadcast(std::as_writable_bytes(std::span(&sums, 1)), last, deadline()));
 }
 
+bool PartLinks::all(bool here) {
+  double missing = here ? 0 : 1;
+  expect(all_.all_reduce(std::span(&missing, 1), deadline()));
+  return missing == 0;
+}
+
 }  // namespace distbelief

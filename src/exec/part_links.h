@@ -50,6 +50,8 @@ class PartLinks : public Exchange {
 
   /// All members get what the last stage has.
   void share(LossSums& sums);
+  /// Whether it holds for all members.
+  bool all(bool here);
 
   /// Seconds that this process has waited for others.
   double waiting_seconds() const { return waiting_seconds_; }

@@ -7,6 +7,7 @@
 #include "base/nearest_name.h"
 #include "base/random.h"
 #include "params/fill_random.h"
+#include "params/parameter_part.h"
 
 namespace distbelief {
 
@@ -14,26 +15,6 @@ namespace {
 
 std::int64_t aligned(std::int64_t floats) {
   return (floats + ParameterTable::kAlignment - 1) / ParameterTable::kAlignment * ParameterTable::kAlignment;
-}
-
-/// Calls use(run, place) for what is contiguous in the whole parameter too, with the place that it begins at there.
-template <typename Use>
-void for_each_run(const ParameterSpec& spec, std::span<float> own, const Use& use) {
-  if (spec.part_axis < 0) {
-    use(own, 0);
-    return;
-  }
-  std::int64_t outer = 1;
-  std::int64_t inner = 1;
-  for (int i = 0; i < spec.shape.rank(); ++i) {
-    outer *= i < spec.part_axis ? spec.shape[i] : 1;
-    inner *= i > spec.part_axis ? spec.shape[i] : 1;
-  }
-  const std::int64_t run = spec.part.size() * inner;
-  for (std::int64_t o = 0; o < outer; ++o) {
-    use(own.subspan(static_cast<std::size_t>(o * run), static_cast<std::size_t>(run)),
-        (o * spec.part.whole + spec.part.begin) * inner);
-  }
 }
 
 /// FNV-1a.
@@ -143,6 +124,12 @@ void ParameterTable::initialize(std::uint64_t seed, const ParameterEntry& entry,
   name.add(entry.name);
   const std::uint64_t stream = (name.value() ^ (name.value() >> 48)) & 0xffffffffffffU;
   const Initializer& init = entry.spec.init;
+  const auto for_runs = [&](const auto& fill) {  // a part has the numbers that it would have in the whole
+    for_each_run(entry.spec, 0, entry.spec.whole_shape().elements(),
+                 [&](std::int64_t whole, std::int64_t part, std::int64_t count) {
+                   fill(own.subspan(static_cast<std::size_t>(part), static_cast<std::size_t>(count)), whole);
+                 });
+  };
   switch (init.kind) {
     case Initializer::Kind::zeros:
       std::fill(own.begin(), own.end(), 0.0F);
@@ -151,14 +138,10 @@ void ParameterTable::initialize(std::uint64_t seed, const ParameterEntry& entry,
       std::fill(own.begin(), own.end(), 1.0F);
       break;
     case Initializer::Kind::uniform:
-      for_each_run(entry.spec, own, [&](std::span<float> run, std::int64_t first) {
-        fill_uniform(random, stream, init.scale, run, first);
-      });
+      for_runs([&](std::span<float> run, std::int64_t first) { fill_uniform(random, stream, init.scale, run, first); });
       break;
     case Initializer::Kind::normal:
-      for_each_run(entry.spec, own, [&](std::span<float> run, std::int64_t first) {
-        fill_normal(random, stream, init.scale, run, first);
-      });
+      for_runs([&](std::span<float> run, std::int64_t first) { fill_normal(random, stream, init.scale, run, first); });
       break;
   }
 }

@@ -13,6 +13,7 @@ LossSums evaluate(Replica& replica, const Dataset& data, std::int64_t batch, int
       sums += replica.evaluate(*rows);
     }
   }
+  replica.share(sums);
   return sums;
 }
 

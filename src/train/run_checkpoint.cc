@@ -59,16 +59,28 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
 }
 
 void Trainer::Run::write_checkpoint(std::optional<double> score) {
-  if (!folder) {
+  if (!folder && !parted) {
+    checkpointed_step = state.step;
     return;
   }
   doing(WorkerActivity::Kind::writing_checkpoint);
-  if (!all_finite(replica->values().data(), table.size())) {
+  bool finite = all_finite(replica->values().data(), own_table().size());
+  if (parted) {
+    finite = links->all(finite);
+    if (finite && !parted->leads()) {
+      parted->serve(lists());
+      checkpointed_step = state.step;
+    }
+    if (!parted->leads()) {
+      return;
+    }
+  }
+  if (!finite) {
     observer.note("the parameters are not finite: no checkpoint is written, the one before stays");
     return;
   }
   CheckpointState saved;
-  StateSaver saver(table);
+  StateSaver saver(own_table());
   if (team.served != nullptr) {
     if (!served_state(saved)) {
       return;  // a server is lost, which ends the run
@@ -90,9 +102,19 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
                             {"lost", audit.lost},
                             {"duplicated", audit.duplicated}};
   saved.manifest.extra = state_text(state, saver.all_numbers());
-  saved.values = named_arrays(table, replica->values());
-  saved.state = saver.arrays();
+  if (parted) {
+    const std::vector<PartedModel::List> all = lists();
+    saved.values = parted->arrays(std::span(all).first(1));
+    saved.state = parted->arrays(all);
+    saved.state.erase(saved.state.begin(), saved.state.begin() + std::ssize(saved.values));
+  } else {
+    saved.values = named_arrays(table, replica->values());
+    saved.state = saver.arrays();
+  }
   distbelief::write_checkpoint(folder->checkpoints(), saved);
+  if (parted) {
+    parted->finish();
+  }
   prune_checkpoints(folder->checkpoints(), static_cast<std::size_t>(config.keep_checkpoints), 1);
   checkpointed_step = state.step;
 }
@@ -103,9 +125,10 @@ std::string Trainer::Run::join_team() {
   }
   std::string text, marks;
   if (team.leads()) {
-    const std::map<std::string, std::vector<std::uint64_t>> place = {
-        {"place", {static_cast<std::uint64_t>(state.step), state.epoch, state.position}}};
-    text = state_text(state, place);
+    std::map<std::string, std::vector<std::uint64_t>> here = strategy_numbers;
+    here["place"] = {static_cast<std::uint64_t>(state.step), state.epoch, state.position,
+                     static_cast<std::uint64_t>(to_share_out || initialised)};
+    text = state_text(state, here);
     marks = ledger.save();
   }
   for (std::string* part : {&text, &marks}) {
@@ -116,13 +139,18 @@ std::string Trainer::Run::join_team() {
   if (!team.leads()) {
     std::map<std::string, std::vector<std::uint64_t>> numbers;
     parse_state(text, "the leader's message", state, numbers);
-    const std::vector<std::uint64_t>& place = numbers.at("place");
-    state.step = static_cast<std::int64_t>(place.at(0));
-    state.epoch = place.at(1);
-    state.position = place.at(2);
+    const std::vector<std::uint64_t>& there = numbers.at("place");
+    state.step = static_cast<std::int64_t>(there.at(0));
+    state.epoch = there.at(1);
+    state.position = there.at(2);
     ledger.restore(marks, "the leader's message");
+    strategy_numbers = numbers;
   }
-  return strategy->join().culprit;
+  return agreed([this] {
+           share_out();
+           return strategy->join();
+         })
+      .culprit;
 }
 
 void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
@@ -157,10 +185,15 @@ bool Trainer::Run::restore() {
   if (manifest.model_digest != digest_text(table)) {
     throw InputError(fmt::format("{}: written for a model with other parameters than {}", where, graph.name()));
   }
-  read_named_arrays(table, checkpoint.values(), "", replica->values());
   std::map<std::string, std::vector<std::uint64_t>> numbers;
   parse_state(manifest.extra, where, state, numbers);
-  if (team.served != nullptr) {
+  if (!part) {
+    read_named_arrays(table, checkpoint.values(), "", replica->values());
+  }
+  if (part) {
+    strategy_numbers = numbers;
+    ledger.restore(checkpoint.blob(kLedgerBlob), where);
+  } else if (team.served != nullptr) {
     restore_served(checkpoint);
   } else {
     StateLoader loader(table, checkpoint.state(), numbers);
@@ -171,6 +204,9 @@ bool Trainer::Run::restore() {
   state.epoch = static_cast<std::uint64_t>(manifest.epoch);
   state.position = static_cast<std::uint64_t>(manifest.position);
   checkpointed_step = state.step;
+  if (part) {
+    to_share_out = std::move(latest.checkpoint);
+  }
   return true;
 }
 

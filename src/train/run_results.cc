@@ -113,6 +113,28 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   return root.dump(2) + "\n";
 }
 
+void Trainer::Run::write_parted_model(RunSummary& summary) {
+  if (state.best_step >= 0 && state.best_step != state.step) {
+    const Checkpoint kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", state.best_step));
+    std::vector<FloatArray> arrays;
+    for (const ParameterEntry& entry : table.entries()) {
+      const SafetensorsView& values = kept.values();
+      const TensorEntry& tensor = values.expect(entry.name, entry.shape);
+      arrays.push_back({.name = entry.name,
+                        .shape = entry.shape,
+                        .read = [&values, &tensor](std::int64_t first, std::span<float> out) {
+                          values.read(tensor, first, out);
+                        }});
+    }
+    write_model(folder->model(), card, arrays);
+    summary.model_step = state.best_step;
+    return;
+  }
+  const std::vector<PartedModel::List> all = lists();
+  write_model(folder->model(), card, parted->arrays(std::span(all).first(1)));
+  parted->finish();
+}
+
 void Trainer::Run::write_results(RunSummary& summary) {
   summary.model = graph.name();
   summary.data = data.name;
@@ -136,7 +158,19 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.has_classes = data.train->spec().classes > 0;
   summary.model_step = state.step;
 
+  const bool complete = summary.status == "finished" || summary.status == "stopped early";
+  if (parted && !parted->leads() && summary.status != "lost") {
+    if (summary.status != "diverged" && checkpointed_step != state.step) {
+      write_checkpoint(std::nullopt);
+    }
+    if (complete && (state.best_step < 0 || state.best_step == state.step)) {
+      parted->serve(lists());
+    }
+  }
   if (!team.leads()) {
+    if (part) {
+      return;  // what was lost is nowhere else
+    }
     if (team.served == nullptr && summary.status == "lost" && joined && team.takes_over && team.takes_over() &&
         strategy->holds_state()) {
       // This member knows as much as the leader did, so its work is not lost with it.
@@ -152,10 +186,13 @@ void Trainer::Run::write_results(RunSummary& summary) {
     return;
   }
   const bool diverged = summary.status == "diverged";
-  if (!diverged && strategy != nullptr && strategy->holds_state() && checkpointed_step != state.step) {
+  const bool holds = strategy != nullptr && strategy->holds_state() && !(part && summary.status == "lost");
+  if (!diverged && holds && checkpointed_step != state.step) {
     write_checkpoint(std::nullopt);
   }
-  if (summary.status == "finished" || summary.status == "stopped early") {
+  if (complete && part) {
+    write_parted_model(summary);
+  } else if (complete) {
     Buffer best;
     std::span<const float> values = replica->values();
     if (state.best_step >= 0 && (state.best_step != state.step || team.served != nullptr)) {

@@ -5,12 +5,12 @@
 namespace distbelief {
 
 Outcome Team::sum(LossSums& sums) const {
-  if (group == nullptr) {
+  if (across() == nullptr) {
     return {};
   }
   // Counts are exact in a double up to 2^53 samples.
   std::array<double, 3> numbers = {sums.loss, static_cast<double>(sums.correct), static_cast<double>(sums.rows)};
-  Outcome outcome = group->all_reduce(numbers, Clock::now() + patience);
+  Outcome outcome = across()->all_reduce(numbers, Clock::now() + patience);
   sums = {numbers[0], static_cast<std::int64_t>(numbers[1]), static_cast<std::int64_t>(numbers[2])};
   return outcome;
 }

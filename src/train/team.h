@@ -15,6 +15,7 @@ namespace distbelief {
 /// folder.
 struct Team {
   Group* group = nullptr;                               ///< all members, in order; borrowed. Null: alone
+  Group* column = nullptr;  ///< where a network is cut: those that have the same part of each copy; borrowed
   Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
   int sharers = 1;                                      ///< members that share the cores this process may use
 
@@ -31,11 +32,16 @@ struct Team {
 
   int position() const { return group == nullptr ? 0 : group->position(); }
   int size() const { return group == nullptr ? 1 : group->size(); }
+  /// Those that train the same parameters on other samples.
+  Group* across() const { return column == nullptr ? group : column; }
+  int replica() const { return across() == nullptr ? 0 : across()->position(); }
+  int replicas() const { return across() == nullptr ? 1 : across()->size(); }
   int workers() const { return served != nullptr ? served->workers : size(); }
   bool leads() const { return served != nullptr ? served->leads() : position() == 0; }
 
-  /// Adds up everybody's sums, in order of position.
+  /// Adds up the sums of all replicas, in their order.
   Outcome sum(LossSums& sums) const;
+  /// Adds up everybody's.
   Outcome sum(double& number) const;
   /// Everybody gets the leader's text.
   Outcome share(std::string& text) const;

@@ -73,7 +73,11 @@ Graph graph_of(const ModelCard& card) {
 
 void write_model(const std::filesystem::path& path, const ModelCard& card, const ParameterTable& table,
                  std::span<const float> values) {
-  write_safetensors(path, named_arrays(table, values), {{kCardKey, card_text(card)}});
+  write_model(path, card, named_arrays(table, values));
+}
+
+void write_model(const std::filesystem::path& path, const ModelCard& card, std::span<const FloatArray> arrays) {
+  write_safetensors(path, arrays, {{kCardKey, card_text(card)}});
 }
 
 std::filesystem::path model_file_of(const std::filesystem::path& path) {
@@ -99,22 +103,27 @@ TrainedModel read_model(const std::filesystem::path& path) {
   return {std::move(card), std::move(graph), std::move(table), std::move(values)};
 }
 
-InitReport init_from(const std::filesystem::path& path, const ParameterTable& table, std::span<float> values) {
+InitReport init_report(const std::filesystem::path& path, const ParameterTable& table) {
   const SafetensorsFile opened(model_file_of(path));
   InitReport report;
   for (const ParameterEntry& entry : table.entries()) {
     const TensorEntry* tensor = opened.view().find(entry.name);
-    if (tensor == nullptr || tensor->shape != entry.shape) {
-      report.anew.push_back(entry.name);
-      continue;
-    }
-    opened.view().read(*tensor, values.subspan(static_cast<std::size_t>(entry.range.begin),
-                                               static_cast<std::size_t>(entry.range.size())));
-    report.kept.push_back(entry.name);
+    (tensor == nullptr || tensor->shape != entry.shape ? report.anew : report.kept).push_back(entry.name);
   }
   if (report.kept.empty()) {
     throw FileError(fmt::format("{}: none of its tensors has the name and shape of a parameter of this model",
                                 opened.view().file()));
+  }
+  return report;
+}
+
+InitReport init_from(const std::filesystem::path& path, const ParameterTable& table, std::span<float> values) {
+  InitReport report = init_report(path, table);
+  const SafetensorsFile opened(model_file_of(path));
+  for (const std::string& name : report.kept) {
+    const ParameterEntry& entry = table.at(name);
+    opened.view().read(*opened.view().find(name), values.subspan(static_cast<std::size_t>(entry.range.begin),
+                                                                 static_cast<std::size_t>(entry.range.size())));
   }
   return report;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/safetensors.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "models/zoo.h"
@@ -39,6 +40,7 @@ struct TrainedModel {
 
 void write_model(const std::filesystem::path& path, const ModelCard& card, const ParameterTable& table,
                  std::span<const float> values);
+void write_model(const std::filesystem::path& path, const ModelCard& card, std::span<const FloatArray> arrays);
 /// From model.safetensors or from a run's folder. Throws FileError.
 TrainedModel read_model(const std::filesystem::path& path);
 /// The description alone, without reading the numbers. Throws FileError.
@@ -51,6 +53,8 @@ struct InitReport {
   std::vector<std::string> kept;
   std::vector<std::string> anew;  ///< not in the file, or of another shape
 };
+/// What it would do. Throws as init_from().
+InitReport init_report(const std::filesystem::path& path, const ParameterTable& table);
 /// Overwrites those values that the file has under the same name and shape. Throws FileError, also when there is none.
 InitReport init_from(const std::filesystem::path& path, const ParameterTable& table, std::span<float> values);
 

@@ -19,6 +19,7 @@
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
 #include "train/core_share.h"
+#include "train/model_cut.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -80,6 +81,16 @@ std::string counted(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+/// "2 stages of 2 workers, 8 micro-batches".
+std::string grid_text(const Grid& grid, std::int64_t micro_batches) {
+  const std::string sharers = counted(static_cast<std::size_t>(grid.tensor), "worker");
+  if (grid.stages == 1) {
+    return sharers + ", which share each layer's work";
+  }
+  return fmt::format("{} of {}, {} micro-batch{}", counted(static_cast<std::size_t>(grid.stages), "stage"), sharers,
+                     micro_batches, micro_batches == 1 ? "" : "es");
+}
+
 }  // namespace
 
 Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described)
@@ -102,6 +113,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
     table.freeze(pattern);
   }
   config.workers = team.workers();  // what is written down is what runs
+  take_part();
   global_batch = distbelief::global_batch(config);
   const auto batch =
       static_cast<std::uint64_t>(team.served != nullptr ? unit_samples(config) * units_of_step(config) : global_batch);
@@ -115,7 +127,13 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   if (has_hogwild_workers(config)) {
     options.threads = static_cast<int>(std::min<std::int64_t>(options.threads, config.n_push));
   }
-  options.micro_batches = config.accumulate;
+  options.micro_batches = micro_batches_of(config);
+  if (part) {
+    options.links = links.get();
+    options.order = config.pipeline == "gpipe" ? PipelineOrder::gpipe : PipelineOrder::one_forward_one_backward;
+    options.recompute = config.recompute;
+    options.partial_gradients = part->partial_gradients;
+  }
   if (team.served != nullptr && !has_hogwild_workers(config) && !is_sandblaster(config) &&
       touches_few_rows(graph, table) && config.threads <= 1 && config.accumulate == 1) {
     options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
@@ -123,15 +141,15 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   const std::int64_t share = batch_per_worker(config);
   const std::int64_t rows = (share + config.accumulate - 1) / config.accumulate;
-  options.mode = config.thread_mode == "lanes"     ? ThreadMode::lanes
-                 : config.thread_mode == "kernels" ? ThreadMode::kernels
+  options.mode = config.thread_mode == "lanes"             ? ThreadMode::lanes
+                 : config.thread_mode == "kernels" || part ? ThreadMode::kernels
                                                    : faster_thread_mode(graph, rows, options.threads);
   config.threads = options.threads;
   if (!has_hogwild_workers(config)) {
     config.thread_mode = thread_mode_name(options.mode);
   }
-  replica = std::make_unique<Replica>(graph, table, options);
-  table.initialize(config.seed, replica->values());
+  replica = std::make_unique<Replica>(part ? part->graph : graph, own_table(), options);
+  own_table().initialize(config.seed, replica->values());
   const GroupOptions group_options = {.most_rows = share, .patience = team.patience};
   if (team.served != nullptr) {
     return;  // each part of it makes what it needs
@@ -143,13 +161,13 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   } else if (team.group == nullptr) {
     strategy = std::make_unique<Local>(*replica, *rule);
   } else if (config.algorithm == "sync") {
-    strategy = std::make_unique<RootUpdate>(*replica, *rule, *team.group, group_options);
+    strategy = std::make_unique<RootUpdate>(*replica, *rule, *team.across(), group_options);
   } else if (config.algorithm == "averaging") {
     if (config.outer_optimizer != "none") {
       outer_rule = make_rule({.name = config.outer_optimizer, .momentum = static_cast<float>(config.outer_momentum)});
     }
     strategy = std::make_unique<PeriodicAveraging>(
-        *replica, *rule, *team.group,
+        *replica, *rule, *team.across(),
         PeriodicAveraging::Options{.group = group_options,
                                    .every = std::max<std::int64_t>(config.average_every, 0),
                                    .only_for_show = config.average_every < 0,
@@ -157,14 +175,14 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
                                    .outer_rate = static_cast<float>(config.outer_lr)});
   } else if (config.algorithm == "gossip") {
     // Every worker's gradient is an update: the recipe is for one update a step.
-    const SlowerRule slower = slower_rule(rule_options(config), team.size());
+    const SlowerRule slower = slower_rule(rule_options(config), team.replicas());
     rule = make_rule(slower.options);
-    const int quorum = config.gossip_quorum < 0 ? team.size() / 2 : static_cast<int>(config.gossip_quorum);
+    const int quorum = config.gossip_quorum < 0 ? team.replicas() / 2 : static_cast<int>(config.gossip_quorum);
     strategy = std::make_unique<Gossip>(
-        *replica, *rule, *team.group,
+        *replica, *rule, *team.across(),
         Gossip::Options{.group = group_options, .quorum = quorum, .rate = static_cast<float>(slower.rate)});
   } else {
-    strategy = std::make_unique<AllReduce>(*replica, *rule, *team.group, group_options);
+    strategy = std::make_unique<AllReduce>(*replica, *rule, *team.across(), group_options);
   }
 }
 
@@ -197,7 +215,8 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
   }
   std::optional<InitReport> initialised;
   if (!run.config.init.empty() && !restored) {
-    initialised = init_from(run.config.init, run.table, run.replica->values());
+    initialised = run.part ? init_report(run.config.init, run.table)
+                           : init_from(run.config.init, run.table, run.replica->values());
     run.initialised = true;
   }
   if (!run.folder) {
@@ -255,6 +274,11 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
             : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
     lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
                                                 run.config.algorithm, updates));
+  } else if (run.part) {
+    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}): {} of {}", run.team.size(), run.config.algorithm,
+                                                run.grid.replicas == 1 ? "one copy of the network"
+                                                                       : fmt::format("{} copies", run.grid.replicas),
+                                                grid_text(run.grid, run.replica_options.micro_batches)));
   } else if (run.team.size() > 1) {
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
                                                 run.config.algorithm, run.global_batch / run.team.size()));
@@ -277,7 +301,13 @@ CheckedRun check_run(const RunConfig& config) {
     const Buffer values = float_buffer(table.size());
     (void)init_from(config.init, table, values.as<float>());
   }
-  return {.model = graph.name(),
+  RunConfig planned = config;
+  plan_cut(planned, graph, layout_parameters(graph));
+  if (parts_of(planned) > 1) {
+    (void)share_out(graph, partition_of(planned, graph));
+  }
+  return {.planned = planned,
+          .model = graph.name(),
           .data = data.name,
           .has_classes = spec.classes > 0,
           .has_test = data.test != nullptr,
@@ -287,6 +317,10 @@ CheckedRun check_run(const RunConfig& config) {
 std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked) {
   const RunFolder folder = RunFolder::create(config, checked.data);
   config.out = folder.path().string();
+  config.stages = checked.planned.stages;
+  config.tensor = checked.planned.tensor;
+  config.stage_at = checked.planned.stage_at;
+  config.cuts = checked.planned.cuts;
   write_file_atomically(folder.config(), config_text(config));
   return folder.path();
 }

@@ -99,6 +99,7 @@ class Trainer {
 
 /// What a configuration is about.
 struct CheckedRun {
+  RunConfig planned;  ///< with what the planner says of how the network is cut
   std::string model, data;
   bool has_classes = true;
   bool has_test = false;

@@ -12,7 +12,9 @@
 #include "metrics/event_file.h"
 #include "metrics/metrics_log.h"
 #include "params/schedule.h"
+#include "plan/grid.h"
 #include "strategy/strategy.h"
+#include "train/parted_model.h"
 #include "train/portion_books.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
@@ -64,6 +66,16 @@ struct Trainer::Run {
   ModelCard card;
   Graph graph;
   ParameterTable table;
+  // Where the network is cut over several workers, of which this one has a part.
+  Grid grid;
+  GridPlace place;
+  Partition partition;
+  std::optional<NetworkPart> part;
+  std::optional<Group> column;  ///< those that have the same part of each copy
+  std::unique_ptr<PartLinks> links;
+  std::unique_ptr<PartedModel> parted;     ///< of the first copy
+  std::optional<Checkpoint> to_share_out;  ///< the leader's: what a run goes on from
+  std::map<std::string, std::vector<std::uint64_t>> strategy_numbers;  ///< likewise
   std::unique_ptr<UpdateRule> rule;
   std::unique_ptr<UpdateRule> outer_rule;
   std::optional<Schedule> schedule;
@@ -90,6 +102,16 @@ struct Trainer::Run {
   std::optional<std::uint64_t> sent_before;  ///< bytes, by the parts of a resumed run before this one
 
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
+
+  /// Of what this worker holds.
+  const ParameterTable& own_table() const { return part ? part->table : table; }
+  void take_part();
+  /// The values and the strategy's state as lists of numbers.
+  std::vector<PartedModel::List> lists();
+  /// Before the first step: parts that a file has are shared out by the leader.
+  void share_out();
+  /// What a step, or what must be the same for all workers, comes to, where the network is cut.
+  StepReport agreed(const std::function<StepReport()>& step) const;
 
   /// What servers and books have goes into and comes from a checkpoint.
   static std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
@@ -153,6 +175,8 @@ struct Trainer::Run {
   void log(const std::vector<std::pair<std::string, double>>& values);
   double epochs_done() const;
 
+  /// The model of a network that is cut, from its parts or, if that is better, from a checkpoint.
+  void write_parted_model(RunSummary& summary);
   /// Writes the model, summary.json and report.html.
   void write_results(RunSummary& summary);
 };

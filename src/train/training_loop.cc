@@ -103,8 +103,9 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
                            std::optional<double>& right) {
     doing(WorkerActivity::Kind::evaluating);
     // As many at a time as in training: there is memory for those.
-    const std::int64_t rows = (batch_per_worker(config) + config.accumulate - 1) / config.accumulate;
-    LossSums sums = evaluate(*replica, part, rows, team.position(), team.size());
+    const std::int64_t rows =
+        (batch_per_worker(config) + replica_options.micro_batches - 1) / replica_options.micro_batches;
+    LossSums sums = evaluate(*replica, part, rows, team.replica(), team.replicas());
     if (outcome.ok()) {
       doing(WorkerActivity::Kind::gathering);
       outcome = team.sum(sums);
@@ -175,7 +176,7 @@ bool Trainer::Run::went_on(const StepReport& report, const TrainingState& place,
 }
 
 bool Trainer::Run::settle(BatchStream& batches, RunSummary& summary) {
-  const StepReport report = strategy->settle(batches);
+  const StepReport report = agreed([&] { return strategy->settle(batches); });
   state.epoch_sums += report.sums;
   state.logged_sums += report.sums;
   return went_on(report, state, summary);
@@ -203,8 +204,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   const Sampler sampler(data.train->size(), config.seed, true);
   LoaderOptions options;
   options.batch = global_batch;
-  options.part = team.position();
-  options.parts = team.size();
+  options.part = team.replica();
+  options.parts = team.replicas();
   options.epoch = state.epoch;
   options.position = state.position;
   options.end_epoch = static_cast<std::uint64_t>(config.epochs);
@@ -236,18 +237,23 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     if (team.chaos != nullptr) {
       team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);
     }
-    report = strategy->step(batches, {.update = update,
+    report = agreed([&] {
+      return strategy->step(batches, {.update = update,
                                       .stop = stop_requested(),
                                       .most_updates = updates_until_something_is_due(),
                                       .rate_of = rate_of});
+    });
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
       if (!settle(batches, summary)) {
         break;
       }
       pause_clock();
       bool enough = false;
-      if (const Outcome outcome = end_epoch(state.train_seconds - state.epoch_began, enough); !outcome.ok()) {
-        (void)went_on(lost_report(outcome), state, summary);
+      const StepReport ended = agreed([&] {
+        const Outcome outcome = end_epoch(state.train_seconds - state.epoch_began, enough);
+        return outcome.ok() ? StepReport{} : lost_report(outcome);
+      });
+      if (!went_on(ended, state, summary)) {
         break;
       }
       mark = Clock::now();
@@ -279,7 +285,13 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
         break;
       }
       pause_clock();
-      write_checkpoint(std::nullopt);
+      const StepReport written = agreed([&] {
+        write_checkpoint(std::nullopt);
+        return StepReport{};
+      });
+      if (!went_on(written, state, summary)) {
+        break;
+      }
       mark = Clock::now();
     }
     const double elapsed = state.train_seconds - state.epoch_began + seconds_since(mark);

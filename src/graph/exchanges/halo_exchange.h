@@ -22,6 +22,7 @@ class HaloExchange : public Layer {
   ValueSpec output(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs /*inputs*/) const override { return 0; }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
+  const HaloExchangeOptions& options() const { return options_; }
 
  private:
   HaloExchangeOptions options_;

@@ -31,6 +31,7 @@ class TensorExchange : public Layer {
   ValueSpec output(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs /*inputs*/) const override { return 0; }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
+  const TensorExchangeOptions& options() const { return options_; }
 
  private:
   TensorExchangeOptions options_;

@@ -1,0 +1,178 @@
+#include "train/model_cut.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "base/error.h"
+#include "base/nearest_name.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::int64_t kMicroBatchesOfAStage = 4;
+
+const std::vector<std::pair<std::string, Cut>>& cut_names() {
+  static const std::vector<std::pair<std::string, Cut>> kNames = {{"outputs", Cut::outputs},
+                                                                  {"inputs", Cut::inputs},
+                                                                  {"channels", Cut::channels},
+                                                                  {"region", Cut::region},
+                                                                  {"whole", Cut::none}};
+  return kNames;
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find(at, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+[[noreturn]] void refuse_layer(const Graph& graph, const std::string& option, const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Node& node : graph.nodes()) {
+    names.push_back(node.name);
+  }
+  throw InputError(fmt::format("--{}: model {} has no layer '{}'{}", option, graph.name(), name,
+                               did_you_mean(name, names)));
+}
+
+std::string stage_at_text(const Graph& graph, const Partition& partition) {
+  std::vector<std::string> names;
+  for (std::size_t i = 1; i < partition.stage.size(); ++i) {
+    if (partition.stage[i] != partition.stage[i - 1]) {
+      names.push_back(graph.nodes()[i].name);
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+std::string cuts_text(const Graph& graph, const Partition& partition) {
+  std::vector<std::string> cuts;
+  for (std::size_t i = 1; i < partition.cuts.size(); ++i) {
+    const auto found = std::ranges::find(cut_names(), partition.cuts[i], &std::pair<std::string, Cut>::second);
+    if (partition.cuts[i] != Cut::none) {
+      cuts.push_back(graph.nodes()[i].name + "=" + found->first);
+    }
+  }
+  return fmt::format("{}", fmt::join(cuts, ","));
+}
+
+}  // namespace
+
+Grid grid_of(const RunConfig& config) {
+  return {.replicas = static_cast<int>(replicas_of(config)),
+          .stages = static_cast<int>(std::max<std::int64_t>(1, config.stages)),
+          .tensor = static_cast<int>(std::max<std::int64_t>(1, config.tensor))};
+}
+
+std::int64_t micro_batches_of(const RunConfig& config) {
+  if (config.stages <= 1 || config.accumulate > 1) {
+    return config.accumulate;
+  }
+  const std::int64_t wanted =
+      config.micro_batches > 0 ? config.micro_batches : kMicroBatchesOfAStage * config.stages;
+  return std::min(wanted, batch_per_worker(config));
+}
+
+CutRequest cut_request(const RunConfig& config, int stages, int tensor) {
+  RunConfig cut = config;
+  cut.stages = stages;
+  cut.tensor = tensor;
+  return {.stages = stages, .tensor = tensor, .rows = batch_per_worker(config), .micro_batches = micro_batches_of(cut)};
+}
+
+void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table) {
+  const auto parts = static_cast<int>(parts_of(config));
+  if (parts == 1 || (config.stages > 0 && config.tensor > 0 && (config.stages == 1 || !config.stage_at.empty()) &&
+                     (config.tensor == 1 || !config.cuts.empty()))) {
+    return;
+  }
+  double least = std::numeric_limits<double>::infinity();
+  std::optional<Partition> best;
+  std::string problem;
+  for (int stages = 1; stages <= parts; ++stages) {
+    const bool fits = parts % stages == 0 && (config.stages == 0 || config.stages == stages) &&
+                      (config.tensor == 0 || config.tensor == parts / stages);
+    if (!fits) {
+      continue;
+    }
+    try {
+      const CutRequest request = cut_request(config, stages, parts / stages);
+      Partition partition = choose_partition(graph, table, request);
+      const double seconds = predict(graph, table, partition, request).step_seconds;
+      if (seconds < least) {
+        least = seconds;
+        best = std::move(partition);
+      }
+    } catch (const InputError& error) {
+      problem = error.what();
+    }
+  }
+  if (!best) {
+    throw InputError(problem);
+  }
+  config.stages = best->stages;
+  config.tensor = best->tensor;
+  if (config.stage_at.empty()) {
+    config.stage_at = stage_at_text(graph, *best);
+  }
+  if (config.cuts.empty()) {
+    config.cuts = cuts_text(graph, *best);
+  }
+}
+
+Partition partition_of(const RunConfig& config, const Graph& graph) {
+  Partition partition = uncut(graph);
+  const Grid grid = grid_of(config);
+  partition.stages = grid.stages;
+  partition.tensor = grid.tensor;
+  std::size_t last = 0;
+  int stage = 0;
+  for (const std::string& name : split(config.stage_at, ',')) {
+    const auto found = std::ranges::find(graph.nodes(), name, &Node::name);
+    const auto at = static_cast<std::size_t>(found - graph.nodes().begin());
+    if (found == graph.nodes().end() || at == 0) {
+      refuse_layer(graph, "stage-at", name);
+    }
+    if (at <= last || at == 1) {
+      throw InputError(fmt::format("--stage-at {}: layer '{}' is not behind the beginning of the stage before it",
+                                   config.stage_at, name));
+    }
+    std::fill(partition.stage.begin() + static_cast<std::ptrdiff_t>(at), partition.stage.end(), ++stage);
+    last = at;
+  }
+  if (stage + 1 != grid.stages) {
+    throw InputError(fmt::format("--stage-at {}: {} layers begin {} stages, not --stages {}", config.stage_at, stage,
+                                 stage + 1, grid.stages));
+  }
+  for (const std::string& text : split(config.cuts, ',')) {
+    const std::size_t equals = text.find('=');
+    const std::string pattern = text.substr(0, equals);
+    const auto cut = equals == std::string::npos
+                         ? cut_names().end()
+                         : std::ranges::find(cut_names(), text.substr(equals + 1), &std::pair<std::string, Cut>::first);
+    if (cut == cut_names().end()) {
+      throw InputError(fmt::format("--cuts {}: expected LAYER=outputs, inputs, channels, region or whole", text));
+    }
+    bool any = false;
+    for (std::size_t i = 1; i < graph.nodes().size(); ++i) {
+      if (matches_pattern(pattern, graph.nodes()[i].name)) {
+        partition.cuts[i] = cut->second;
+        any = true;
+      }
+    }
+    if (!any) {
+      refuse_layer(graph, "cuts", pattern);
+    }
+  }
+  return partition;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,158 @@
+// What is different in a run whose network is cut over several workers: each has a part, which it learns from the grid;
+// what comes from files is shared out; and what one finds out all must know, as each has only its own part to look at.
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "strategy/step_exchange.h"
+#include "train/model_cut.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+/// Groups of a view beside that of all: three of the parts of a copy, one of a part's copies, one to write files.
+constexpr std::uint32_t kGroupsOfAView = 8;
+
+/// The state of a strategy as lists of floats; `numbers`, unless null, replace its other numbers.
+class ListVisitor : public StateVisitor {
+ public:
+  ListVisitor(std::vector<PartedModel::List>& lists, const std::map<std::string, std::vector<std::uint64_t>>* numbers)
+      : lists_(lists), numbers_(numbers) {}
+  void floats(std::string_view name, std::span<float> values) override {
+    lists_.push_back({std::string(name) + "/", values});
+  }
+  void number(std::string_view name, std::uint64_t& value) override {
+    if (const auto* found = find(name)) {
+      value = found->at(0);
+    }
+  }
+  void numbers(std::string_view name, std::vector<std::uint64_t>& values) override {
+    if (const auto* found = find(name)) {
+      values = *found;
+    }
+  }
+
+ private:
+  const std::vector<std::uint64_t>* find(std::string_view name) const {
+    if (numbers_ == nullptr) {
+      return nullptr;
+    }
+    const auto found = numbers_->find(std::string(name));
+    return found == numbers_->end() ? nullptr : &found->second;
+  }
+  std::vector<PartedModel::List>& lists_;
+  const std::map<std::string, std::vector<std::uint64_t>>* numbers_;
+};
+
+}  // namespace
+
+void Trainer::Run::take_part() {
+  plan_cut(config, graph, table);
+  grid = grid_of(config);
+  if (grid.parts() == 1) {
+    return;
+  }
+  check(team.group != nullptr && team.size() == grid.processes(), "a worker for each part of each copy");
+  partition = partition_of(config, graph);
+  place = place_in(grid, team.position());
+  part.emplace(part_of(graph, table, partition, place.stage, place.tensor));
+  Fabric& fabric = team.group->fabric();
+  const std::uint32_t epoch = 0x80 + team.group->epoch() % 8 * kGroupsOfAView;
+  std::vector<Rank> copies;
+  for (int copy = 0; copy < grid.replicas; ++copy) {
+    const int process = process_at(grid, {copy, place.stage, place.tensor});
+    copies.push_back(team.group->members()[static_cast<std::size_t>(process)]);
+  }
+  column.emplace(fabric, copies, epoch + 3);
+  team.column = &*column;
+  const auto first = team.group->members().begin() + place.replica * grid.parts();
+  const std::vector<Rank> parts(first, first + grid.parts());
+  links = std::make_unique<PartLinks>(
+      fabric,
+      PartLinks::Options{.members = parts, .tensor = grid.tensor, .epoch = epoch, .patience = team.patience});
+  if (place.replica == 0) {
+    parted = std::make_unique<PartedModel>(
+        graph, table, part->table, partition, fabric,
+        PartedModel::Options{.members = parts, .epoch = epoch + 4, .patience = team.patience});
+  }
+}
+
+std::vector<PartedModel::List> Trainer::Run::lists() {
+  std::vector<PartedModel::List> all = {{"", replica->values()}};
+  ListVisitor visitor(all, nullptr);
+  strategy->visit_state(visitor);
+  return all;
+}
+
+void Trainer::Run::share_out() {
+  if (!part) {
+    return;
+  }
+  std::vector<PartedModel::List> all = {{"", replica->values()}};
+  ListVisitor visitor(all, &strategy_numbers);
+  strategy->visit_state(visitor);
+  if (!parted) {
+    return;  // other copies get theirs from the first
+  }
+  if (!parted->leads()) {
+    parted->serve(all);
+    return;
+  }
+  std::vector<float> piece;
+  const auto pass_on = [&](const SafetensorsView& file, std::size_t number, const ParameterEntry& entry) {
+    const TensorEntry& tensor = file.expect(all[number].prefix + entry.name, entry.shape);
+    const std::int64_t count = entry.shape.elements();
+    for (std::int64_t first_float = 0; first_float < count; first_float += FloatArray::kPieceFloats) {
+      piece.resize(static_cast<std::size_t>(std::min(FloatArray::kPieceFloats, count - first_float)));
+      file.read(tensor, first_float, piece);
+      parted->write(all[number], number, entry, first_float, piece);
+    }
+  };
+  if (to_share_out) {
+    for (std::size_t number = 0; number < all.size(); ++number) {
+      for (const ParameterEntry& entry : table.entries()) {
+        pass_on(number == 0 ? to_share_out->values() : to_share_out->state(), number, entry);
+      }
+    }
+    to_share_out.reset();
+  } else if (initialised) {
+    const SafetensorsFile file(model_file_of(config.init));
+    for (const std::string& name : init_report(config.init, table).kept) {
+      pass_on(file.view(), 0, table.at(name));
+    }
+  }
+  parted->finish();
+}
+
+StepReport Trainer::Run::agreed(const std::function<StepReport()>& step) const {
+  if (!part) {
+    return step();
+  }
+  StepReport report;
+  try {
+    report = step();
+  } catch (const ExchangeLost& lost) {
+    return lost_report(lost.outcome());
+  }
+  if (report.outcome == StepReport::Outcome::group_lost) {
+    return report;
+  }
+  const Clock::time_point deadline = Clock::now() + team.patience;
+  std::array<double, 2> told = {report.stop ? 1.0 : 0.0,
+                                report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0};
+  if (const Outcome outcome = team.group->all_reduce(told, deadline); !outcome.ok()) {
+    return lost_report(outcome);
+  }
+  report.stop = told[0] > 0;
+  if (told[1] > 0) {
+    report.outcome = StepReport::Outcome::diverged;
+    StepExchange exchange(*team.group, 0);
+    if (const Outcome outcome = exchange.tell_culprit(report.culprit, deadline); !outcome.ok()) {
+      return lost_report(outcome);
+    }
+  }
+  return report;
+}
+
+}  // namespace distbelief
