@@ -314,13 +314,21 @@ CheckedRun check_run(const RunConfig& config) {
           .has_validation = data.validation != nullptr};
 }
 
-std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked) {
-  const RunFolder folder = RunFolder::create(config, checked.data);
-  config.out = folder.path().string();
+namespace {
+
+void take_plan(const CheckedRun& checked, RunConfig& config) {
   config.stages = checked.planned.stages;
   config.tensor = checked.planned.tensor;
   config.stage_at = checked.planned.stage_at;
   config.cuts = checked.planned.cuts;
+}
+
+}  // namespace
+
+std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked) {
+  const RunFolder folder = RunFolder::create(config, checked.data);
+  config.out = folder.path().string();
+  take_plan(checked, config);
   write_file_atomically(folder.config(), config_text(config));
   return folder.path();
 }
@@ -405,6 +413,9 @@ void change_run(const std::filesystem::path& path, RunConfig config) {
   check_config(config);
   const RunFolder folder = RunFolder::open(path);
   check_served_change(folder, config);
+  if (parts_of(config) > 1) {
+    take_plan(check_run(config), config);
+  }
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));
 }
