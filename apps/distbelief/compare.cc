@@ -130,7 +130,8 @@ void show_results(const Terminal& terminal, const std::filesystem::path& folder,
   for (std::size_t column = 1; column < rows.front().size(); ++column) {
     right.push_back(column);
   }
-  fmt::print("{} on {}\n\n{}\n", comparison.model, comparison.data, table_text(rows, right, terminal.width));
+  fmt::print("{} on {}: {}\n\n{}\n", comparison.model, comparison.data, comparison.measure.name(),
+             table_text(rows, right, terminal.width));
   for (const ComparedRun& run : comparison.runs) {
     if (!run.problem.empty()) {
       fmt::print("{} {}: {}\n", run.label, run.status, run.problem);
