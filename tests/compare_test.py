@@ -150,5 +150,5 @@ class Compare(job_test.JobTest):
 
 
 if __name__ == "__main__":
-    job_test.PROGRAM = sys.argv.pop(1)
+    job_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
     main()
