@@ -4,7 +4,7 @@
 bench/lbfgs.py [PROGRAM] [--iterations N] [--decay D]
 
 Both minimise the mean cross-entropy of all 60,000 training images, normalised by the numbers that our run wrote into
-its model, plus D/2 times the squares of the weights; scipy (package python3-scipy) in double, from zeros, with the same
+its model, plus D/2 times the squares of the weights; scipy (package python3-scipy) in double, both from zeros, with the same
 limit on iterations. Goal: a loss no higher than scipy's. Ours is what scipy's objective finds at our parameters, beside
 what the run itself said. Also says how many evaluations each took, and the bytes that crossed links for each of ours.
 """
@@ -47,6 +47,16 @@ def read_model(path):
     return known["mean"][0], known["deviation"][0], numpy.concatenate([weights.ravel(), arrays["bias"]])
 
 
+def write_zeros(model, path):
+    """The same model, with all its parameters 0."""
+    with open(model, "rb") as file:
+        size = file.read(8)
+        head = file.read(struct.unpack("<Q", size)[0])
+        body = file.read()
+    with open(path, "wb") as file:
+        file.write(size + head + bytes(len(body)))
+
+
 def problem(decay, mean, deviation):
     """The objective of a flat vector: weights of 784 x 10, then 10 biases. With its gradient, and how often it was asked."""
     images = read_idx("train-images-idx3-ubyte.gz", 16).reshape(-1, 784)
@@ -79,9 +89,12 @@ def main():
     parser.add_argument("--decay", type=float, default=1e-3)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([arguments.program, "train", "--model", "logistic", "--data", "fashion-mnist", "--algorithm",
-                        "sandblaster", "--workers", "2", "--servers", "1", "--transport", "socket", "--batch", "250",
-                        "--iterations", str(arguments.iterations), "--weight-decay", str(arguments.decay), "--out",
+        recipe = [arguments.program, "train", "--model", "logistic", "--data", "fashion-mnist", "--algorithm", "sandblaster",
+                  "--workers", "2", "--servers", "1", "--transport", "socket", "--batch", "250", "--weight-decay",
+                  str(arguments.decay)]
+        subprocess.run([*recipe, "--iterations", "1", "--out", f"{folder}/begin"], check=True, stdout=subprocess.DEVNULL)
+        write_zeros(f"{folder}/begin/model.safetensors", f"{folder}/zeros.safetensors")
+        subprocess.run([*recipe, "--iterations", str(arguments.iterations), "--init", f"{folder}/zeros.safetensors", "--out",
                         f"{folder}/run"], check=True, stdout=subprocess.DEVNULL)
         with open(os.path.join(folder, "run", "metrics.jsonl")) as file:
             rows = [json.loads(line) for line in file]
