@@ -230,6 +230,7 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     run.team.chaos = run.own_chaos.get();
   }
   write_file_atomically(run.folder->config(), config_text(run.config));
+  const bool begun = std::filesystem::exists(run.folder->metrics());
   run.metrics.emplace(MetricsLog::resume(run.folder->metrics(), run.state.metrics_rows));
   run.events = std::make_unique<EventFile>(run.folder->path(), this_machine().host, wall_clock(), run.state.step);
 
@@ -283,7 +284,7 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
                                                 run.config.algorithm, run.global_batch / run.team.size()));
   }
-  if (beginning.resumes) {
+  if (beginning.resumes && (restored || begun)) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
                              : "resume  from the start: there is no checkpoint yet");
   }
