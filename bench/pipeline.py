@@ -18,7 +18,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 from side import machine, print_rows, write_json
 
-BLOCKS, MICROSECONDS, BATCH, STEPS = 8, 150, 64, 12
+BLOCKS, MICROSECONDS, BATCH, STEPS = 8, 400, 64, 16
 
 
 def model():
@@ -32,7 +32,7 @@ def run(stages, micro_batches, order, arguments, folder):
     out = os.path.join(folder, f"{stages}-{micro_batches}-{order}")
     firsts = [f"dense{number * BLOCKS // stages}" for number in range(1, stages)]
     command = [f"{arguments.build}/distbelief", "train", "--model", os.path.join(folder, "waits.yaml"), "--data",
-               f"synthetic:classes=4,shape=32,samples={BATCH * STEPS},seed=1", "--epochs", "1", "--batch", str(BATCH),
+               f"synthetic:classes=4,shape=32,samples={BATCH * STEPS},seed=1", "--epochs", "1", "--batch", str(BATCH), "--lr", "0.0001",
                "--threads", "1", "--stages", str(stages), "--stage-at", ",".join(firsts), "--micro-batches",
                str(micro_batches), "--pipeline", order, "--transport", arguments.transport, "--out", out]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)

@@ -107,11 +107,16 @@ void parse_and_run(CLI::App& app, int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
-  const Terminal terminal = this_terminal();
+  const JobPlace place = this_place();
+  Terminal terminal = this_terminal();
+  if (place.mpi.size > 1) {  // launchers give their processes terminals, and may write to a file themselves
+    terminal.is_terminal = false;
+    terminal.color = false;
+  }
   int exit_code = 0;
   CLI::App app("Trains neural networks on one machine or many.", "distbelief");
   try {
-    add_commands(app, terminal, this_place(), exit_code);
+    add_commands(app, terminal, place, exit_code);
     parse_and_run(app, argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {

@@ -1,3 +1,5 @@
+#include <set>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "config/run_config.h"
@@ -44,12 +46,16 @@ void apply_config_text(RunConfig& config, const std::string& text, const std::st
   if (!root.IsMap()) {
     throw InputError(fmt::format("{}: expected lines of 'key: value'", place(name, root)));
   }
+  std::set<std::string> keys;
   for (const auto& entry : root) {
     const std::string where = place(name, entry.first);
     if (!entry.first.IsScalar()) {
       throw InputError(fmt::format("{}: expected a key", where));
     }
     const std::string key = entry.first.Scalar();
+    if (!keys.insert(key).second) {
+      throw InputError(one_line(fmt::format("{}: key '{}': it was there before; expected each once", where, key)));
+    }
     try {
       set_option(config, key, flat_value(entry.second), where);
     } catch (const InputError& error) {

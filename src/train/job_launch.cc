@@ -18,11 +18,13 @@
 #include "train/job_tls.h"
 #include "train/process_log.h"
 #include "train/run_relay.h"
+#include "transport/mpi/mpi_leftovers.h"
 #include "transport/mpi/mpi_world.h"
 
 namespace distbelief {
 namespace {
 
+constexpr int kBadInput = 2;  // the exit code
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
 /// For what the coordinator still has to say when all processes have ended.
@@ -76,6 +78,7 @@ class Job {
     std::optional<RunSummary> summary;
     std::string failure;  ///< why there is no summary
     std::string death;    ///< who died and why, when that is what ended the job; else empty
+    bool bad_input = false;  ///< a process could not use what the user gave it, and says so in `failure`
   };
 
   Result run(const std::function<bool()>& stop_requested) {
@@ -102,7 +105,9 @@ class Job {
       note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
     }
     const bool died = !death_.empty() && (!summary_ || summary_->status == "lost");
-    return {summary_, summary_ ? "" : failure(), died ? death_ : ""};
+    const bool bad_input = death_.empty() && !problem_.empty() && ends.culprit &&
+                           ends.ended[*ends.culprit].end.exit_code == kBadInput;
+    return {summary_, summary_ ? "" : bad_input ? problem_ : failure(), died ? death_ : "", bad_input};
   }
 
  private:
@@ -292,16 +297,38 @@ class Job {
   std::optional<Clock::time_point> stop_at_;  // the job has ended; who has not by then is stopped or cut off
 };
 
+/// Where programs with this environment put what is for a while.
+std::filesystem::path temporary_folder(const std::vector<std::string>& environment) {
+  constexpr std::string_view kVariable = "TMPDIR=";
+  for (const std::string& variable : environment) {
+    if (variable.starts_with(kVariable) && variable.size() > kVariable.size()) {
+      return variable.substr(kVariable.size());
+    }
+  }
+  return "/tmp";
+}
+
 }  // namespace
 
 RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& config, RunObserver& observer,
                               const std::function<bool()>& stop_requested) {
+  // An mpirun that had to be killed leaves its session behind; so did those of earlier jobs.
+  const auto remove_leftovers = [&] {
+    if (options.transport == "mpi") {
+      (void)remove_mpi_leftovers(temporary_folder(options.environment));
+    }
+  };
+  remove_leftovers();
   for (int restarts = 0;; ++restarts) {
     const Job::Result result = Job(options, config, observer, restarts).run(stop_requested);
+    remove_leftovers();
     if (!result.death.empty() && restarts < config.restarts && !stop_requested()) {
       observer.note(fmt::format("restart {} of {} from the newest checkpoint; lost was {}", restarts + 1,
                                 config.restarts, result.death));
       continue;
+    }
+    if (!result.summary && result.bad_input) {
+      throw InputError(result.failure);
     }
     if (!result.summary) {
       throw Error(result.failure);

@@ -152,7 +152,15 @@ std::string why_no_mpi(const MpiLauncher& launcher) {
 WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObserver& observer,
                            const std::function<bool()>& stop_requested) {
   const bool first = options.launcher.rank == 0;
-  config.workers = options.launcher.size - (processes_of(config) - config.workers);
+  const std::int64_t servers = processes_of(config) - config.workers;
+  if (options.launcher.size <= servers) {
+    if (!first) {
+      return {.exit_code = 2};
+    }
+    throw InputError(fmt::format("{} processes were started: too few for --servers {} and a worker",
+                                 options.launcher.size, servers));
+  }
+  config.workers = options.launcher.size - servers;
   config.hosts.clear();  // the launcher has chosen them
   if (config.transport == "socket") {
     return train_over_sockets(options, config, observer, stop_requested);

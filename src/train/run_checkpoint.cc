@@ -176,6 +176,10 @@ bool Trainer::Run::restore() {
   for (const auto& skipped : latest.skipped) {
     observer.note(fmt::format("{} cannot be used: {}", skipped.path.string(), skipped.reason));
   }
+  if (!latest.checkpoint && !latest.skipped.empty()) {
+    throw InputError(fmt::format("{}: none of its checkpoints can be used; the newest: {}",
+                                 folder->checkpoints().string(), latest.skipped.front().reason));
+  }
   if (!latest.checkpoint) {
     return false;
   }

@@ -15,7 +15,7 @@ class WolfeSearch {
   struct Options {
     double decrease = 1e-4;  ///< of what the slope at the start promises, at least this share
     double curvature = 0.9;  ///< the slope found is at most this share of that at the start
-    double rounding = 1e-7;  ///< of the objective, relative to it
+    double rounding = 5e-7;  ///< of the objective, relative to it
     int most_trials = 20;
     double longest = 1e10;
   };
