@@ -126,6 +126,21 @@ class JobTest(unittest.TestCase):
         self.assertFalse(os.path.exists(folder + "/job.json"))
 
 
+class Impatience(JobTest):
+    def test_a_second_ctrl_c_ends_a_job_that_cannot_stop(self):
+        process = self.start(*self.small("run"), "--epochs", "50", "--algorithm", "allreduce", "--workers", "2", "--transport",
+                             "socket", "--chaos", "cut link 0-1 at step 30")
+        self.wait_for_steps("run", process)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)  # two signals, not one that came twice
+        output, _ = process.communicate(timeout=30)
+        self.assertNotEqual(process.returncode, 0, output)
+        self.assertIn("stopped at once", output)
+        self.assertIn("--resume", output)
+        self.expect_nothing_left("run")
+
+
 class Equality(JobTest):
     def test_workers_give_the_losses_of_one_process(self):
         self.train(*self.small("one"), "--epochs", "1")

@@ -8,7 +8,12 @@ namespace {
 
 std::atomic<int> last_signal = 0;  // what a signal handler may write
 
-extern "C" void remember_signal(int signal) { last_signal = signal; }
+std::atomic<int> signals = 0;
+
+extern "C" void remember_signal(int signal) {
+  last_signal = signal;
+  signals = signals + 1;
+}
 
 }  // namespace
 
@@ -18,5 +23,7 @@ void catch_stop_signals() {
 }
 
 int stop_signal() { return last_signal; }
+
+int stop_signals() { return signals; }
 
 }  // namespace distbelief

@@ -209,7 +209,8 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
                                                    .transport = transport,
                                                    .mpirun = mpirun_of_this_build(),
                                                    .version = DISTBELIEF_VERSION,
-                                                   .as_root = place.as_root},
+                                                   .as_root = place.as_root,
+                                                   .stop_at_once = [] { return stop_signals() > 1; }},
                                                   config, show, stop_requested));
       return;
     }

@@ -92,6 +92,10 @@ class Job {
         stop_ordered = true;
         member_->order({.what = Order::What::stop, .reason = "the user asked for it"});
       }
+      if (!stopped_at_once_ && options_.stop_at_once && options_.stop_at_once()) {
+        stopped_at_once_ = true;
+        launcher_.stop();
+      }
       all_ended = launcher_.run_until(Clock::now() + kTurn);
       handle_events();
       if (stop_at_ && Clock::now() > *stop_at_) {
@@ -267,6 +271,10 @@ class Job {
   }
 
   std::string failure() const {
+    if (stopped_at_once_) {
+      return fmt::format("stopped at once, without a checkpoint; go on with: distbelief train --resume {}",
+                         options_.folder.string());
+    }
     const Launcher::Result& result = launcher_.result();
     std::string text = result.reason();
     if (text.empty()) {
@@ -293,6 +301,7 @@ class Job {
   std::optional<RunSummary> summary_;
   std::string problem_;
   std::string death_;                         // the first
+  bool stopped_at_once_ = false;              // the user asked a second time
   bool over_ = false;                         // no events will come
   std::optional<Clock::time_point> stop_at_;  // the job has ended; who has not by then is stopped or cut off
 };

@@ -19,6 +19,8 @@ struct LaunchOptions {
   std::string mpirun;     ///< the launcher of the MPI this program was built with; for mpi
   std::string version;
   bool as_root = false;
+  /// The user has asked once more: who has not ended is killed, without a last checkpoint.
+  std::function<bool()> stop_at_once = {};
 };
 
 /// Trains in processes: starts a coordinator and config.workers workers, shows `observer` what the leader tells, and
