@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "exec/part_arena.h"
 #include "params/update_rule.h"
 
 namespace distbelief {
@@ -111,6 +113,15 @@ bool is_cut_in_full(const RunConfig& config) {
          (config.tensor == 1 || !config.cuts.empty());
 }
 
+void best_first(std::vector<WeighedCut>& cuts) {
+  std::ranges::stable_sort(cuts, [](const WeighedCut& a, const WeighedCut& b) {
+    const auto worth = [](const WeighedCut& cut) {
+      return std::tuple(!cut.problem.empty(), !cut.fits, cut.prediction.step_seconds);
+    };
+    return worth(a) < worth(b);
+  });
+}
+
 WeighedCut weigh(const RunConfig& config, const Graph& graph, const ParameterTable& table, int stages, int tensor,
                  const PlanPlace& place) {
   const CutRequest request = cut_request(config, stages, tensor, place);
@@ -149,13 +160,40 @@ std::vector<WeighedCut> weigh_cuts(const RunConfig& config, const Graph& graph, 
       cuts.push_back(weigh(config, graph, table, stages, parts / stages, place));
     }
   }
-  std::ranges::stable_sort(cuts, [](const WeighedCut& a, const WeighedCut& b) {
-    const auto worth = [](const WeighedCut& cut) {
-      return std::tuple(!cut.problem.empty(), !cut.fits, cut.prediction.step_seconds);
-    };
-    return worth(a) < worth(b);
-  });
+  best_first(cuts);
   return cuts;
+}
+
+void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table,
+                   std::int64_t memory_limit) {
+  std::map<std::string, std::int64_t> known;  // many parts look alike
+  const auto arena = [&](const NetworkPart& part, std::int64_t rows) {
+    std::string look = fmt::format("{}", rows);
+    for (const Node& node : part.graph.nodes()) {
+      look += fmt::format(" {} {}", node.name, node.output.shape.text());
+    }
+    const auto [found, fresh] = known.try_emplace(std::move(look), 0);
+    if (fresh) {
+      found->second = compiled_arena_bytes(part, rows);
+    }
+    return found->second;
+  };
+  for (std::size_t i = 0; i < cuts.size() && (i == 0 || memory_limit > 0); ++i) {
+    WeighedCut& cut = cuts[i];
+    if (!cut.problem.empty()) {
+      continue;
+    }
+    const std::vector<NetworkPart> parts = all_parts(graph, table, cut.partition);
+    cut.prediction.most_memory = 0;
+    for (std::size_t at = 0; at < parts.size(); ++at) {
+      ProcessPrediction& process = cut.prediction.processes[at];
+      process.memory = part_memory(parts[at], process.stage, cut.stages, cut.step, arena);
+      cut.prediction.most_memory = std::max(cut.prediction.most_memory, process.memory.total());
+    }
+    cut.compiled = true;
+    cut.fits = memory_limit == 0 || cut.prediction.most_memory <= memory_limit;
+  }
+  best_first(cuts);
 }
 
 void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table) {
