@@ -256,10 +256,11 @@ void show_speedup(const PlanArguments& arguments, const RunConfig& asked, const 
   double alone = 0;
   for (const std::int64_t machines : counts_in(arguments.speedup)) {
     RunConfig config = asked;
-    config.partition = machines;
+    config.partition = machines;  // in all ways that --stages or --tensor leave, if one of them is given
     config.workers = machines;
-    config.stages = machines == 1 ? 1 : 0;
-    config.tensor = machines == 1 ? 1 : 0;
+    config.replicas = 1;
+    config.stages = machines == 1 ? 1 : asked.stages;
+    config.tensor = machines == 1 ? 1 : asked.tensor;
     const std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table, around.place);
     const WeighedCut& best = cuts.front();
     if (!best.problem.empty() || !best.fits) {

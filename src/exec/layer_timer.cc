@@ -12,9 +12,9 @@
 namespace distbelief {
 namespace {
 
-constexpr int kFewestRuns = 3;
+constexpr int kFewestRuns = 5;
 constexpr int kMostRuns = 30;
-constexpr double kSecondsOfRuns = 0.03;
+constexpr double kSecondsOfRuns = 0.05;
 constexpr std::size_t kLine = 64;
 
 /// Numbers that no kernel stumbles over.

@@ -18,8 +18,9 @@ using Kind = TensorExchangeOptions::Kind;
 
 double bytes_of(const ValueSpec& value) { return static_cast<double>(value.shape.elements()) * sizeof(float); }
 
-/// Messages that one process sends one after the other, and their bytes together.
+/// Rounds in which one process sends, and messages and bytes of all of them together.
 struct Sent {
+  double rounds = 0;
   double messages = 0;
   double bytes = 0;
 };
@@ -29,10 +30,13 @@ struct SentBothWays {
 };
 
 Sent sum_over(int processes, double bytes) {
-  return {2 * std::ceil(std::log2(processes)), 2 * bytes * (processes - 1) / processes};
+  const double rounds = 2 * std::ceil(std::log2(processes));
+  return {rounds, rounds, 2 * bytes * (processes - 1) / processes};
 }
 /// Each gives the others its slice of a whole, or has theirs of each.
-Sent slices_over(int processes, double whole) { return {1, whole * (processes - 1) / processes}; }
+Sent slices_over(int processes, double whole) {
+  return {1, static_cast<double>(processes - 1), whole * (processes - 1) / processes};
+}
 
 SentBothWays exchange_of(const TensorExchange& layer, const ValueSpec& input, const ValueSpec& output, int tensor) {
   const Sent sum = sum_over(tensor, bytes_of(output));
@@ -68,7 +72,7 @@ SentBothWays exchange_of(const HaloExchange& layer, const ValueSpec& input, int 
   const std::int64_t below =
       std::max<std::int64_t>(0, std::min(options.rows, needed.end) - options.bounds[self + 1]);
   const double row = bytes_of(input) / static_cast<double>(input.shape[2]);
-  const Sent sent = {1, row * static_cast<double>(above + below)};
+  const Sent sent = {1, 2, row * static_cast<double>(above + below)};
   return {sent, sent};
 }
 
@@ -82,10 +86,10 @@ std::optional<SentBothWays> sent_at(const Node& node, const std::vector<ValueSpe
     return exchange_of(*halo, inputs[0], tensor);
   }
   if (dynamic_cast<const SendValue*>(node.layer.get()) != nullptr) {
-    return SentBothWays{.forward = {1, bytes_of(output)}};
+    return SentBothWays{.forward = {1, 1, bytes_of(output)}};
   }
   if (const auto* receive = dynamic_cast<const ReceiveValue*>(node.layer.get())) {
-    return receive->options().wants_gradient ? SentBothWays{.backward = {1, bytes_of(output)}} : SentBothWays{};
+    return receive->options().wants_gradient ? SentBothWays{.backward = {1, 1, bytes_of(output)}} : SentBothWays{};
   }
   return std::nullopt;
 }
@@ -170,7 +174,7 @@ std::vector<NodeCost> node_costs(const Graph& part, const ParameterTable& table,
     const std::vector<ValueSpec> inputs = part.input_specs(id, rows);
     const ValueSpec output = {node.output.shape.with_batch(rows), node.output.kind};
     if (const std::optional<SentBothWays> sent = sent_at(node, inputs, output, tensor)) {
-      const auto seconds = [&](const Sent& one) { return machine.link_seconds(one.messages, one.bytes); };
+      const auto seconds = [&](const Sent& one) { return machine.link_seconds(one.rounds, one.messages, one.bytes); };
       const bool back = backward[at].inputs || dynamic_cast<const ReceiveValue*>(node.layer.get()) != nullptr;
       costs[at] = {.forward_exchange = seconds(sent->forward),
                    .backward_exchange = back ? seconds(sent->backward) : 0,
@@ -193,7 +197,7 @@ double sum_seconds(int processes, double bytes, const MachineModel& machine) {
     return 0;
   }
   const Sent sent = sum_over(processes, bytes);
-  return machine.link_seconds(sent.messages, sent.bytes);
+  return machine.link_seconds(sent.rounds, sent.messages, sent.bytes);
 }
 
 }  // namespace distbelief

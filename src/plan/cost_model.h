@@ -12,11 +12,12 @@ struct MachineModel {
   double memory_bandwidth = 1e10;  ///< bytes a second, of what layers and updates read and write
   double link_bandwidth = 4e9;     ///< bytes a second, that each process sends
   double link_latency = 2e-5;      ///< seconds until a message is there
+  double message_seconds = 5e-6;   ///< that a process is busy with each message, whatever is in it
   LayerTimes* times = nullptr;     ///< borrowed; what it knows of layers is believed before `flops`
 
-  /// One message after the other, in which all of these bytes are.
-  double link_seconds(double messages, double bytes) const {
-    return messages * link_latency + bytes / link_bandwidth;
+  /// Rounds one after the other, in which so many messages and bytes leave.
+  double link_seconds(double rounds, double messages, double bytes) const {
+    return rounds * link_latency + messages * message_seconds + bytes / link_bandwidth;
   }
 };
 
