@@ -216,6 +216,7 @@ std::vector<NodeLoad> node_loads(const Graph& graph, const ParameterTable& table
     }
     load.kept_bytes += floats * copies * static_cast<std::int64_t>(sizeof(float));
     load.seconds += update_seconds(floats, step.optimizer_slots, step.machine) / static_cast<double>(step.micro_batches);
+    load.seconds += step.micro_batches > 1 ? accumulate_seconds(floats, step.machine) : 0;
     if (next < loads.size() && node.name == graph.nodes()[next].name) {
       ++next;
     }

@@ -86,6 +86,7 @@ TEST(PartMemory, CountsWhatAProcessHolds) {
   };
   const std::int64_t parameters = 2 * (64 * 64 + 64) * 4;
   const SimulatedStep step = {.rows = 32, .micro_batches = 8, .optimizer_slots = 2};
+  EXPECT_GT(of(0, step).program, 0);
   EXPECT_EQ(of(0, step).parameters, parameters);
   EXPECT_EQ(of(0, step).gradients, 2 * parameters);  // and the sum of those of micro-batches before
   EXPECT_EQ(of(0, step).optimizer, 2 * parameters);

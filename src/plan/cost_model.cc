@@ -192,6 +192,10 @@ double update_seconds(std::int64_t parameters, int slots, const MachineModel& ma
   return static_cast<double>(parameters) * sizeof(float) * (3 + 2 * slots) / machine.memory_bandwidth;
 }
 
+double accumulate_seconds(std::int64_t parameters, const MachineModel& machine) {
+  return static_cast<double>(parameters) * sizeof(float) * 3 / machine.memory_bandwidth;
+}
+
 double sum_seconds(int processes, double bytes, const MachineModel& machine) {
   if (processes <= 1) {
     return 0;

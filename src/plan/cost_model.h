@@ -50,6 +50,8 @@ bool is_exchange(const Layer& layer);
 
 /// Seconds for an update of so many parameters by a rule that keeps `slots` numbers for each.
 double update_seconds(std::int64_t parameters, int slots, const MachineModel& machine);
+/// Seconds in which a micro-batch's gradient is added to those before it.
+double accumulate_seconds(std::int64_t parameters, const MachineModel& machine);
 /// Seconds in which `processes` have the sum of these bytes.
 double sum_seconds(int processes, double bytes, const MachineModel& machine);
 

@@ -10,6 +10,8 @@ namespace distbelief {
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
+// The most memory (VmHWM) of a worker whose network has a few numbers only.
+constexpr std::int64_t kProgramBytes = std::int64_t{24} << 20;
 
 std::int64_t bytes_for(const Node& node, std::int64_t rows) {
   return node.output.kind == ValueKind::sparse ? 0 : node.output.shape.elements() * rows * kFloat;
@@ -37,6 +39,7 @@ std::int64_t estimated_arena_bytes(const NetworkPart& part, std::int64_t rows) {
   const std::vector<Backward> backward = backward_of(graph, part.table);
   std::int64_t kept = bytes_for(graph.node(0), rows);
   std::int64_t largest = 0;
+  std::int64_t scratch = 0;
   for (NodeId id = 1; id <= graph.output(); ++id) {
     const Node& node = graph.node(id);
     const std::int64_t output = bytes_for(node, rows);
@@ -45,9 +48,12 @@ std::int64_t estimated_arena_bytes(const NetworkPart& part, std::int64_t rows) {
       here += bytes_for(graph.node(input), rows);
     }
     largest = std::max(largest, here);
+    if (is_exchange(*node.layer)) {  // the whole and everybody's slices of it, side by side
+      scratch = std::max(scratch, 2 * std::max(output, bytes_for(graph.node(node.inputs[0]), rows)));
+    }
     kept += adds_no_value(*node.layer) || !backward[static_cast<std::size_t>(id)].runs() ? 0 : output;
   }
-  return kept + largest;
+  return kept + largest + scratch;
 }
 
 PartMemory part_memory(const NetworkPart& part, int stage, int stages, const SimulatedStep& step,
@@ -56,6 +62,7 @@ PartMemory part_memory(const NetworkPart& part, int stage, int stages, const Sim
   const std::int64_t rows = (step.rows + micro_batches - 1) / micro_batches;
   const std::int64_t slots = pipeline_slots(step.order, stage, stages, micro_batches);
   PartMemory memory;
+  memory.program = kProgramBytes;
   memory.parameters = part.table.size() * kFloat;
   memory.gradients = memory.parameters * (micro_batches > 1 ? 2 : 1);
   memory.optimizer = part.table.optimized_size() * step.optimizer_slots * kFloat;

@@ -159,6 +159,10 @@ class Simulation {
       }
     }
     process.backward.assign(reversed.rbegin(), reversed.rend());
+    if (step_.micro_batches > 1) {
+      process.backward.push_back(
+          {Action::Kind::compute, accumulate_seconds(part.table.optimized_size(), step_.machine)});
+    }
   }
 
   /// What the process does in a turn; forward again comes before backward.

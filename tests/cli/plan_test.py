@@ -41,6 +41,10 @@ class Plan(PlanTest):
                                     "--bandwidth", "10Mbit", "--latency", "1ms"))  # fmt: skip
         self.assertGreater(slow["step_seconds"], 1.5 * fast["step_seconds"])
 
+    def test_a_plan_says_all_of_it_even_when_nothing_is_worth_cutting(self):
+        plan = json.loads(self.plan(*QUICK, "--tensor", 2, "--speed", "10G", "--bandwidth", "1kbit", "--json"))
+        self.assertEqual(plan["cuts"], "*=whole")  # or workers would plan again, each by itself
+
     def test_machines_that_are_not_here_hold_copies(self):
         plan = json.loads(self.plan(*QUICK, "--machines", 8, "--partition", 2, "--speed", "10G", "--json"))
         self.assertEqual(plan["replicas"], 4)
