@@ -174,7 +174,11 @@ std::vector<NodeCost> node_costs(const Graph& part, const ParameterTable& table,
     const std::vector<ValueSpec> inputs = part.input_specs(id, rows);
     const ValueSpec output = {node.output.shape.with_batch(rows), node.output.kind};
     if (const std::optional<SentBothWays> sent = sent_at(node, inputs, output, tensor)) {
-      const auto seconds = [&](const Sent& one) { return machine.link_seconds(one.rounds, one.messages, one.bytes); };
+      // Values are put together and taken apart in memory before and after they pass.
+      const double copies = 2 * (bytes_of(inputs[0]) + bytes_of(output)) / machine.memory_bandwidth;
+      const auto seconds = [&](const Sent& one) {
+        return one.rounds == 0 ? 0 : copies + machine.link_seconds(one.rounds, one.messages, one.bytes);
+      };
       const bool back = backward[at].inputs || dynamic_cast<const ReceiveValue*>(node.layer.get()) != nullptr;
       costs[at] = {.forward_exchange = seconds(sent->forward),
                    .backward_exchange = back ? seconds(sent->backward) : 0,

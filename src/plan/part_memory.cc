@@ -10,8 +10,8 @@ namespace distbelief {
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
-// The most memory (VmHWM) of a worker whose network has a few numbers only.
-constexpr std::int64_t kProgramBytes = std::int64_t{24} << 20;
+// The most memory (VmHWM) of a worker whose network has a few numbers only is 24 MiB; messages come on top.
+constexpr std::int64_t kProgramBytes = std::int64_t{32} << 20;
 
 std::int64_t bytes_for(const Node& node, std::int64_t rows) {
   return node.output.kind == ValueKind::sparse ? 0 : node.output.shape.elements() * rows * kFloat;
@@ -48,7 +48,7 @@ std::int64_t estimated_arena_bytes(const NetworkPart& part, std::int64_t rows) {
       here += bytes_for(graph.node(input), rows);
     }
     largest = std::max(largest, here);
-    if (is_exchange(*node.layer)) {  // the whole and everybody's slices of it, side by side
+    if (node.layer->type() == "exchange" || node.layer->type() == "halo") {  // the whole and everybody's slices of it, side by side
       scratch = std::max(scratch, 2 * std::max(output, bytes_for(graph.node(node.inputs[0]), rows)));
     }
     kept += adds_no_value(*node.layer) || !backward[static_cast<std::size_t>(id)].runs() ? 0 : output;

@@ -16,31 +16,25 @@ constexpr int kLargeRounds = 6;
 constexpr std::size_t kLargeBytes = std::size_t{8} << 20;
 constexpr std::chrono::seconds kPatience{5};
 
+/// How a round goes: first one way, then the other; or both at once, as processes that share a layer do it.
+enum class Round : std::uint8_t { in_turns, at_once };
+
 /// One message there and one back, so many times; the least time of a round. Negative when the other is lost.
-double least_round(Fabric& fabric, std::span<const std::byte> out, std::span<std::byte> in, int rounds,
-                   std::uint32_t epoch) {
+double least_round(Fabric& fabric, std::span<const std::byte> out, std::span<std::byte> in, int rounds, Round kind) {
   const Rank other = {1 - fabric.rank().value};
+  const bool answers = kind == Round::in_turns && fabric.rank().value == 1;
   double least = -1;
   for (int round = 0; round < rounds; ++round) {
     Transfer there;
     Transfer back;
-    const Tag tag = {epoch, static_cast<std::uint32_t>(round)};
+    const Tag tag = {kind == Round::in_turns ? 1U : 2U, static_cast<std::uint32_t>(round)};
     const Clock::time_point began = Clock::now();
     const Clock::time_point deadline = began + kPatience;
-    const bool first = fabric.rank().value == 0;
     fabric.receive(back, other, tag, in);
-    if (first) {
-      fabric.send(there, other, tag, out);
-    }
-    bool sound = true;
-    if (!first) {
-      sound = fabric.wait(back, deadline).ok();
-      fabric.send(there, other, tag, out);
-    }
+    bool sound = !answers || fabric.wait(back, deadline).ok();
+    fabric.send(there, other, tag, out);
     sound = fabric.wait(there, deadline).ok() && sound;
-    if (first) {
-      sound = fabric.wait(back, deadline).ok() && sound;
-    }
+    sound = (answers || fabric.wait(back, deadline).ok()) && sound;
     if (!sound) {
       return -1;
     }
@@ -70,8 +64,9 @@ std::optional<LinkSpeed> probe_local_link() {
       const std::vector<std::byte> out(kLargeBytes);
       std::vector<std::byte> in(kLargeBytes);
       const auto at = static_cast<std::size_t>(rank);
-      small[at] = least_round(*connected.fabric, std::span(out).first(64), std::span(in).first(64), kSmallRounds, 1);
-      large[at] = least_round(*connected.fabric, out, in, kLargeRounds, 2);
+      small[at] = least_round(*connected.fabric, std::span(out).first(64), std::span(in).first(64), kSmallRounds,
+                              Round::in_turns);
+      large[at] = least_round(*connected.fabric, out, in, kLargeRounds, Round::at_once);
     };
     {
       const std::jthread other([&] { run(1); });
@@ -80,7 +75,7 @@ std::optional<LinkSpeed> probe_local_link() {
     if (small[0] <= 0 || large[0] <= small[0]) {
       return std::nullopt;
     }
-    return LinkSpeed{.latency = small[0] / 2, .bandwidth = 2 * kLargeBytes / (large[0] - small[0])};
+    return LinkSpeed{.latency = small[0] / 2, .bandwidth = kLargeBytes / (large[0] - small[0] / 2)};
   } catch (const Error&) {
     return std::nullopt;
   }
