@@ -19,7 +19,6 @@
 #include "plan_view.h"
 #include "quantities.h"
 #include "text_layout.h"
-#include "train/link_probe.h"
 #include "train/run_data.h"
 
 namespace distbelief {
@@ -46,10 +45,9 @@ struct PlanArguments {
 /// Of a run's options those that change a plan.
 const std::set<std::string>& planned_options() {
   static const std::set<std::string> kKeys = {
-      "model",     "model-options", "data",   "data-dir", "label-column", "label-kind",    "image-size",
-      "features",  "batch",         "freeze", "accumulate", "optimizer",  "momentum",      "nesterov",
-      "partition", "stages",        "tensor", "replicas", "stage-at",     "cuts",          "micro-batches",
-      "pipeline",  "recompute",     "threads"};
+      "model",  "model-options", "data",       "data-dir",  "label-column",  "label-kind", "image-size", "features",
+      "batch",  "freeze",        "accumulate", "optimizer", "momentum",      "nesterov",   "partition",  "stages",
+      "tensor", "replicas",      "stage-at",   "cuts",      "micro-batches", "pipeline",   "recompute",  "threads"};
   return kKeys;
 }
 
@@ -85,16 +83,19 @@ RunConfig config_of(const PlanArguments& arguments) {
     }
     const std::int64_t parts = parts_of(config);
     if (arguments.machines % parts != 0) {
-      throw InputError(fmt::format("--machines {}: expected a multiple of {}, the processes of each copy of the network",
-                                   arguments.machines, parts));
+      throw InputError(
+          fmt::format("--machines {}: expected a multiple of {}, the processes of each copy of the network",
+                      arguments.machines, parts));
     }
     if (config.replicas > 0 && config.replicas * parts != arguments.machines) {
-      throw InputError(fmt::format("--machines {} contradicts --replicas {} of {} processes each; leave one of them out",
-                                   arguments.machines, config.replicas, parts));
+      throw InputError(
+          fmt::format("--machines {} contradicts --replicas {} of {} processes each; leave one of them out",
+                      arguments.machines, config.replicas, parts));
     }
     config.replicas = arguments.machines / parts;
   } else if (config.partition == 0 && config.stages == 0 && config.tensor == 0 && arguments.speedup.empty()) {
-    throw InputError("a plan is for a network over several processes: expected --partition N, --stages, --tensor or --machines");
+    throw InputError(
+        "a plan is for a network over several processes: expected --partition N, --stages, --tensor or --machines");
   }
   if (config.algorithm == "local") {
     config.algorithm = "allreduce";
@@ -113,8 +114,10 @@ std::vector<std::int64_t> counts_in(const std::string& text) {
     std::int64_t count = 0;
     const auto [stop, error] = std::from_chars(at, end, count);
     if (error != std::errc() || count < 1 || count > 4096 || (stop < end && (*stop != ',' || stop + 1 == end))) {
-      throw InputError(fmt::format("--speedup {}: expected numbers of machines from 1 to 4096 with commas between, such as "
-                                   "1,2,4,8", text));
+      throw InputError(
+          fmt::format("--speedup {}: expected numbers of machines from 1 to 4096 with commas between, such as "
+                      "1,2,4,8",
+                      text));
     }
     counts.push_back(count);
     at = stop + 1;
@@ -152,7 +155,7 @@ Surroundings surroundings_of(const PlanArguments& arguments, const RunConfig& co
     machine.link_latency = kUsualLatency;
     from = "of other machines";
   } else if (arguments.bandwidth.empty() || arguments.latency.empty()) {
-    if (const std::optional<LinkSpeed> speed = probe_local_link()) {
+    if (const std::optional<LinkSpeed> speed = measured_link(cache_folder(here.environment), around.notes)) {
       machine.link_bandwidth = speed->bandwidth;
       machine.link_latency = speed->latency;
       from = "measured between two threads over a socket of this machine";
@@ -169,7 +172,8 @@ Surroundings surroundings_of(const PlanArguments& arguments, const RunConfig& co
   if (!arguments.bandwidth.empty() || !arguments.latency.empty()) {
     from = arguments.bandwidth.empty() || arguments.latency.empty() ? "partly as given, partly " + from : "as given";
   }
-  around.links = fmt::format("{} B/s, {}: {}", short_number(machine.link_bandwidth), short_time(machine.link_latency), from);
+  around.links =
+      fmt::format("{} B/s, {}: {}", short_number(machine.link_bandwidth), short_time(machine.link_latency), from);
   if (!arguments.speed.empty()) {
     machine.flops = parse_rate("speed", arguments.speed);
     around.costs = fmt::format("{} operations a second of each process, as given; {} B/s of memory",
@@ -179,18 +183,20 @@ Surroundings surroundings_of(const PlanArguments& arguments, const RunConfig& co
   const int cores = std::max(1, this_machine().threads);
   const auto sharers = static_cast<int>(elsewhere ? 1 : config.workers);
   const int threads = config.threads > 0 ? static_cast<int>(config.threads) : std::max(1, cores / sharers);
-  around.measured =
-      std::make_unique<MeasuredLayers>(cache_folder(here.environment), threads, terminal.is_terminal && !arguments.json);
+  around.measured = std::make_unique<MeasuredLayers>(cache_folder(here.environment), threads,
+                                                     terminal.is_terminal && !arguments.json);
   machine.times = &around.measured->times();
   if (!elsewhere && threads * config.workers > cores) {
-    around.notes.push_back(fmt::format(
-        "{} processes of {} thread{} have {} cores here: a step takes longer than with a core for each, which is predicted",
-        config.workers, threads, threads == 1 ? "" : "s", cores));
+    around.notes.push_back(
+        fmt::format("{} processes of {} thread{} have {} cores here: a step takes longer than with a core for each, "
+                    "which is predicted",
+                    config.workers, threads, threads == 1 ? "" : "s", cores));
   }
   return around;
 }
 
-void expect_sound(const std::vector<WeighedCut>& cuts, const Graph& graph, const RunConfig& config, std::int64_t limit) {
+void expect_sound(const std::vector<WeighedCut>& cuts, const Graph& graph, const RunConfig& config,
+                  std::int64_t limit) {
   if (!cuts.front().problem.empty()) {
     throw InputError(cuts.front().problem);
   }
@@ -200,19 +206,21 @@ void expect_sound(const std::vector<WeighedCut>& cuts, const Graph& graph, const
   const auto least = std::ranges::min_element(cuts, {}, [](const WeighedCut& cut) {
     return cut.problem.empty() ? cut.prediction.most_memory : std::numeric_limits<std::int64_t>::max();
   });
-  throw InputError(fmt::format(
-      "--memory: no cut of {} over {} processes keeps each within {}: the least is {} with --stages {} --tensor {}; more "
-      "processes, a smaller --batch{} or more --micro-batches need less",
-      graph.name(), parts_of(config), bytes_text(static_cast<std::uint64_t>(limit)),
-      bytes_text(static_cast<std::uint64_t>(least->prediction.most_memory)), least->stages, least->tensor,
-      config.recompute ? "" : ", --recompute"));
+  throw InputError(
+      fmt::format("--memory: no cut of {} over {} processes keeps each within {}: the least is {} with --stages {} "
+                  "--tensor {}; more "
+                  "processes, a smaller --batch{} or more --micro-batches need less",
+                  graph.name(), parts_of(config), bytes_text(static_cast<std::uint64_t>(limit)),
+                  bytes_text(static_cast<std::uint64_t>(least->prediction.most_memory)), least->stages, least->tensor,
+                  config.recompute ? "" : ", --recompute"));
 }
 
 void show(const PlanView& plan, const Terminal& terminal) {
   const WeighedCut& cut = plan.chosen();
   fmt::print("{} over {}{}, {} samples a step{} in {} micro-batch{}\n\n", plan.graph->name(),
-             grid_name(cut.stages, cut.tensor), cut.step.replicas > 1 ? fmt::format(", {} copies", cut.step.replicas) : "",
-             cut.step.rows, cut.step.replicas > 1 ? " of each copy" : "", cut.step.micro_batches,
+             grid_name(cut.stages, cut.tensor),
+             cut.step.replicas > 1 ? fmt::format(", {} copies", cut.step.replicas) : "", cut.step.rows,
+             cut.step.replicas > 1 ? " of each copy" : "", cut.step.micro_batches,
              cut.step.micro_batches == 1 ? "" : "es");
   // Two tables, as all columns are wider than a terminal.
   const std::vector<std::vector<std::string>> rows = process_rows(plan);
@@ -250,8 +258,8 @@ void save_plan(const PlanArguments& arguments, const WeighedCut& cut) {
 }
 
 /// How much faster than one machine each number of machines is.
-void show_speedup(const PlanArguments& arguments, const RunConfig& asked, const Graph& graph, const ParameterTable& table,
-                  Surroundings& around, const Terminal& terminal) {
+void show_speedup(const PlanArguments& arguments, const RunConfig& asked, const Graph& graph,
+                  const ParameterTable& table, Surroundings& around, const Terminal& terminal) {
   std::vector<std::vector<std::string>> rows = {{"machines", "step", "speed-up", "cut"}};
   double alone = 0;
   for (const std::int64_t machines : counts_in(arguments.speedup)) {
@@ -264,7 +272,8 @@ void show_speedup(const PlanArguments& arguments, const RunConfig& asked, const 
     const std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table, around.place);
     const WeighedCut& best = cuts.front();
     if (!best.problem.empty() || !best.fits) {
-      rows.push_back({fmt::format("{}", machines), "", "", best.problem.empty() ? "does not fit the memory" : best.problem});
+      rows.push_back(
+          {fmt::format("{}", machines), "", "", best.problem.empty() ? "does not fit the memory" : best.problem});
       continue;
     }
     alone = alone == 0 ? best.prediction.step_seconds : alone;
@@ -331,9 +340,10 @@ void add_plan_command(CLI::App& app, const Terminal& terminal, const JobPlace& p
     command->add_option(name, value, help)->type_name(type)->group(group);
   };
   command
-      ->add_option("--machines", arguments->machines,
-                   "plan for so many machines with a process each, which need not be here; what --partition leaves of them "
-                   "are more copies of the network")
+      ->add_option(
+          "--machines", arguments->machines,
+          "plan for so many machines with a process each, which need not be here; what --partition leaves of them "
+          "are more copies of the network")
       ->type_name("N")
       ->check(whole_number(1, 1 << 20))
       ->group("Cluster");
@@ -341,8 +351,8 @@ void add_plan_command(CLI::App& app, const Terminal& terminal, const JobPlace& p
       "what each process can send, such as 10Gbit or 3GB [measured here; with --machines 10Gbit]", "Cluster");
   add("--latency", arguments->latency, "TIME",
       "until a message is there, such as 50us [measured here; with --machines 50us]", "Cluster");
-  add("--memory", arguments->memory, "BYTES", "that each process may take, such as 2GB: cuts that need more are rejected",
-      "Cluster");
+  add("--memory", arguments->memory, "BYTES",
+      "that each process may take, such as 2GB: cuts that need more are rejected", "Cluster");
   add("--speed", arguments->speed, "FLOPS",
       "operations a second of each process, such as 50G, instead of measuring layers on this machine", "Cluster");
   add("--speedup", arguments->speedup, "N,N,...",
@@ -357,7 +367,8 @@ void add_plan_command(CLI::App& app, const Terminal& terminal, const JobPlace& p
   command->add_flag("--json", arguments->json, "print JSON, for scripts")->group("Output");
   add_given_config(*command, arguments->given, left_out);
   command->footer(
-      "Without --data the network is built for what it was made for. Nothing of it is allocated, so that a plan of a network "
+      "Without --data the network is built for what it was made for. Nothing of it is allocated, so that a plan of a "
+      "network "
       "that this machine could not hold can be made here. Layers are measured the first time they are met and then "
       "remembered in $XDG_CACHE_HOME/distbelief or ~/.cache/distbelief.\n"
       "\n"

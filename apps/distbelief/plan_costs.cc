@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "exec/layer_timer.h"
@@ -20,15 +23,59 @@ std::string value_in(const std::vector<std::string>& environment, std::string_vi
 }
 
 /// Times of another processor in the same home folder are in another file.
-std::string file_name(const std::string& cpu) {
+std::string file_name(const char* what, const std::string& cpu) {
   std::uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : cpu) {
     digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
-  return fmt::format("layers-{:016x}.txt", digest);
+  return fmt::format("{}-{:016x}.txt", what, digest);
+}
+
+constexpr std::string_view kLinkHeading = "distbelief link 1\n";
+
+/// Heading, latency and bandwidth, a line each.
+std::optional<LinkSpeed> link_in(std::string_view text) {
+  LinkSpeed link;
+  if (!text.starts_with(kLinkHeading) || !text.ends_with('\n')) {
+    return std::nullopt;
+  }
+  text.remove_prefix(kLinkHeading.size());
+  const char* const end = text.data() + text.size() - 1;
+  const auto latency = std::from_chars(text.data(), end, link.latency);
+  if (latency.ec != std::errc() || latency.ptr == end || *latency.ptr != '\n') {
+    return std::nullopt;
+  }
+  const auto bandwidth = std::from_chars(latency.ptr + 1, end, link.bandwidth);
+  const bool sound = bandwidth.ec == std::errc() && bandwidth.ptr == end && std::isfinite(link.latency) &&
+                     std::isfinite(link.bandwidth) && link.latency > 0 && link.bandwidth > 0;
+  return sound ? std::optional(link) : std::nullopt;
 }
 
 }  // namespace
+
+std::optional<LinkSpeed> measured_link(const std::filesystem::path& folder, std::vector<std::string>& notes) {
+  const std::filesystem::path file = folder.empty() ? folder : folder / file_name("link", this_machine().cpu);
+  try {
+    if (!file.empty() && std::filesystem::exists(file)) {
+      if (const std::optional<LinkSpeed> known = link_in(read_file(file))) {
+        return known;
+      }
+      notes.push_back(fmt::format("{} does not say how fast links are; they are measured anew", file.string()));
+    }
+  } catch (const std::exception& error) {
+    notes.push_back(fmt::format("{}; links are measured anew", error.what()));
+  }
+  const std::optional<LinkSpeed> link = probe_local_link();
+  if (link && !file.empty()) {
+    try {
+      std::filesystem::create_directories(folder);
+      write_file_atomically(file, fmt::format("{}{:.4g}\n{:.4g}\n", kLinkHeading, link->latency, link->bandwidth));
+    } catch (const std::exception& error) {
+      notes.push_back(fmt::format("the speed of links is not kept: {}", error.what()));
+    }
+  }
+  return link;
+}
 
 std::filesystem::path cache_folder(const std::vector<std::string>& environment) {
   const std::string cache = value_in(environment, "XDG_CACHE_HOME");
@@ -40,7 +87,7 @@ std::filesystem::path cache_folder(const std::vector<std::string>& environment) 
 }
 
 MeasuredLayers::MeasuredLayers(std::filesystem::path folder, int threads, bool shows)
-    : file_(folder.empty() ? folder : folder / file_name(this_machine().cpu)),
+    : file_(folder.empty() ? folder : folder / file_name("layers", this_machine().cpu)),
       threads_(threads),
       shows_(shows),
       profile_(this_machine().cpu, threads, [this](const Layer& layer, ValueSpecs inputs, Backward backward) {
@@ -55,7 +102,8 @@ MeasuredLayers::MeasuredLayers(std::filesystem::path folder, int threads, bool s
   }
   try {
     if (!profile_.read(read_file(file_))) {
-      problems_.push_back(fmt::format("{} holds no times of layers of this machine; they are measured anew", file_.string()));
+      problems_.push_back(
+          fmt::format("{} holds no times of layers of this machine; they are measured anew", file_.string()));
     }
   } catch (const Error& error) {
     problems_.push_back(fmt::format("{}; layers are measured anew", error.what()));

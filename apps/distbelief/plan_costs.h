@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "plan/layer_profile.h"
+#include "train/link_probe.h"
 
 namespace distbelief {
 
@@ -29,5 +30,9 @@ class MeasuredLayers {
   std::vector<std::string> problems_;
   LayerProfile profile_;
 };
+
+/// The link between processes of this machine, measured now or remembered in the same folder, so that a plan is the
+/// same the next time. Nothing when it cannot be measured. What goes wrong with the file is told in `notes`.
+std::optional<LinkSpeed> measured_link(const std::filesystem::path& folder, std::vector<std::string>& notes);
 
 }  // namespace distbelief

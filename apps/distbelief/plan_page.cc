@@ -52,8 +52,7 @@ std::int64_t bytes_forward(const PlanView& plan, int stage) {
   const Graph& graph = *plan.graph;
   std::int64_t floats = 0;
   for (std::size_t i = 1; i < graph.nodes().size(); ++i) {
-    const bool leaves = cut.partition.stage[i] <= stage &&
-                        std::ranges::any_of(graph.nodes(), [&](const Node& reader) {
+    const bool leaves = cut.partition.stage[i] <= stage && std::ranges::any_of(graph.nodes(), [&](const Node& reader) {
                           const auto at = static_cast<std::size_t>(&reader - graph.nodes().data());
                           return cut.partition.stage[at] > stage &&
                                  std::ranges::find(reader.inputs, static_cast<NodeId>(i)) != reader.inputs.end();
@@ -95,10 +94,11 @@ std::string picture(const PlanView& plan) {
         fmt::format("{} parameters", short_number(static_cast<double>(process.parameters))),
         fmt::format("{} of memory", bytes_text(static_cast<std::uint64_t>(process.memory.total()))),
         fmt::format("computes {}", short_time(process.time.compute))};
-    svg += fmt::format("<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"10\"/>"
-                       "<text x=\"{}\" y=\"{}\">{}</text>",
-                       x, y, kBoxWidth, kBoxHeight, x + 12, y + 22,
-                       escape_html(shortened(layer_range(*plan.graph, cut.partition, process.stage))));
+    svg += fmt::format(
+        "<rect class=\"box\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"10\"/>"
+        "<text x=\"{}\" y=\"{}\">{}</text>",
+        x, y, kBoxWidth, kBoxHeight, x + 12, y + 22,
+        escape_html(shortened(layer_range(*plan.graph, cut.partition, process.stage))));
     for (std::size_t i = 0; i < lines.size(); ++i) {
       svg += fmt::format("<text class=\"soft\" x=\"{}\" y=\"{}\">{}</text>", x + 12, y + 42 + 18 * static_cast<int>(i),
                          escape_html(lines[i]));
@@ -149,7 +149,7 @@ std::string layers_html(const PlanView& plan) {
   for (std::size_t i = 1; i < partition.cuts.size(); ++i) {
     const Node& node = plan.graph->nodes()[i];
     rows.push_back({node.name, std::string(node.layer->type()), fmt::format("{}", partition.stage[i] + 1),
-                    partition.tensor == 1               ? ""
+                    partition.tensor == 1            ? ""
                     : partition.cuts[i] == Cut::none ? "each does all of it"
                                                      : name_of(partition.cuts[i])});
   }
@@ -161,7 +161,8 @@ std::string layers_html(const PlanView& plan) {
 std::string plan_html(const PlanView& plan) {
   const WeighedCut& cut = plan.chosen();
   std::string body = fmt::format(
-      "<header>\n<h1>{} <span class=\"on\">over</span> {}</h1>\n<p class=\"sub\">{} of the network, {} samples a step of "
+      "<header>\n<h1>{} <span class=\"on\">over</span> {}</h1>\n<p class=\"sub\">{} of the network, {} samples a step "
+      "of "
       "each in {} micro-batch{}</p>\n</header>\n",
       escape_html(plan.graph->name()), escape_html(grid_name(cut.stages, cut.tensor)),
       cut.step.replicas == 1 ? "one copy" : fmt::format("{} copies", cut.step.replicas), cut.step.rows,

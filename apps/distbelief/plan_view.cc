@@ -61,8 +61,8 @@ std::string layer_range(const Graph& graph, const Partition& partition, int stag
 
 std::vector<std::vector<std::string>> process_rows(const PlanView& plan) {
   const WeighedCut& cut = plan.chosen();
-  std::vector<std::vector<std::string>> rows = {
-      {"process", "layers", "parameters", "activations", "memory", "sends", "computes", "exchanges", "waits", "updates"}};
+  std::vector<std::vector<std::string>> rows = {{"process", "layers", "parameters", "activations", "memory", "sends",
+                                                 "computes", "exchanges", "waits", "updates"}};
   for (const ProcessPrediction& process : cut.prediction.processes) {
     std::string name = fmt::format("stage {}", process.stage + 1);
     name += cut.tensor > 1 ? fmt::format(", {} of {}", process.position + 1, cut.tensor) : "";
@@ -102,7 +102,8 @@ std::string cut_counts(const PlanView& plan) {
   }
   std::vector<std::string> parts;
   for (const auto& [cut, count] : counts) {
-    parts.push_back(cut == Cut::none ? fmt::format("{} whole in each", count) : fmt::format("{} {}", count, name_of(cut)));
+    parts.push_back(cut == Cut::none ? fmt::format("{} whole in each", count)
+                                     : fmt::format("{} {}", count, name_of(cut)));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }

@@ -10,13 +10,13 @@ namespace distbelief {
 
 /// A plan as it is shown: the cut that was chosen, and what it was chosen from.
 struct PlanView {
-  const Graph* graph = nullptr;        ///< borrowed
-  std::vector<WeighedCut> cuts = {};   ///< the chosen one first
-  Prediction one_process = {};         ///< the same step without a cut
-  std::int64_t memory_limit = 0;       ///< 0: none
-  std::int64_t batch = 0;              ///< of all copies together
-  std::string costs;                   ///< where the costs of layers come from
-  std::string links;                   ///< likewise
+  const Graph* graph = nullptr;       ///< borrowed
+  std::vector<WeighedCut> cuts = {};  ///< the chosen one first
+  Prediction one_process = {};        ///< the same step without a cut
+  std::int64_t memory_limit = 0;      ///< 0: none
+  std::int64_t batch = 0;             ///< of all copies together
+  std::string costs;                  ///< where the costs of layers come from
+  std::string links;                  ///< likewise
   std::vector<std::string> notes = {};
 
   const WeighedCut& chosen() const { return cuts.front(); }

@@ -34,9 +34,9 @@ double quantity(const std::string& option, const std::string& text, const Units&
 }  // namespace
 
 double parse_bandwidth(const std::string& option, const std::string& text) {
-  return quantity(option, text,
-                  {{"Gbit", 1e9 / 8}, {"Mbit", 1e6 / 8}, {"kbit", 1e3 / 8}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}},
-                  "a number above 0 with Gbit, Mbit, GB or MB behind it, such as 10Gbit: what a process sends a second");
+  return quantity(
+      option, text, {{"Gbit", 1e9 / 8}, {"Mbit", 1e6 / 8}, {"kbit", 1e3 / 8}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}},
+      "a number above 0 with Gbit, Mbit, GB or MB behind it, such as 10Gbit: what a process sends a second");
 }
 
 double parse_latency(const std::string& option, const std::string& text) {

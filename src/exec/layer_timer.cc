@@ -29,13 +29,12 @@ Buffer some_numbers(std::size_t bytes) {
 
 ValueLayout layout_for(const Layer& layer, const ValueSpec& spec) {
   ValueLayout layout{spec, plain_layout(spec.shape)};
-  const bool wide = static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >=
-                    static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  const bool wide =
+      static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >= static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
   const std::int64_t block = wide ? 16 : 8;
   if (layer.accepts_any_layout() && spec.shape.rank() == 4 && spec.shape[1] % block == 0) {
-    layout.layout =
-        dnnl::memory::desc(spec.shape.dims(), dnnl::memory::data_type::f32,
-                           wide ? dnnl::memory::format_tag::nChw16c : dnnl::memory::format_tag::nChw8c);
+    layout.layout = dnnl::memory::desc(spec.shape.dims(), dnnl::memory::data_type::f32,
+                                       wide ? dnnl::memory::format_tag::nChw16c : dnnl::memory::format_tag::nChw8c);
   }
   return layout;
 }
@@ -55,8 +54,8 @@ class TimedKernel {
       memory.inputs.push_back(keep(layout.layout.get_size()));
     }
     const bool same = traits.is_view || traits.views_input;
-    memory.output = same ? static_cast<float*>(const_cast<void*>(memory.inputs[0]))
-                         : keep(kernel_->output().layout.get_size());
+    memory.output =
+        same ? static_cast<float*>(const_cast<void*>(memory.inputs[0])) : keep(kernel_->output().layout.get_size());
     memory.output_gradient = keep(kernel_->output().layout.get_size());
     float* shared = nullptr;
     for (const ValueLayout& layout : layouts) {

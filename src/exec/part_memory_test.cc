@@ -41,7 +41,8 @@ TEST(LayerTimer, TimesForwardAndBackward) {
 
 TEST(LayerTimer, LeavesOutWhatIsTooLargeOrHangsOnTheData) {
   const Dense dense({.units = 1 << 16});
-  EXPECT_FALSE(time_layer(dense, std::vector<ValueSpec>{{Shape{1, 1 << 16}, ValueKind::dense}}, {.parameters = true}, 1));
+  EXPECT_FALSE(
+      time_layer(dense, std::vector<ValueSpec>{{Shape{1, 1 << 16}, ValueKind::dense}}, {.parameters = true}, 1));
   EXPECT_FALSE(time_layer(dense, std::vector<ValueSpec>{{Shape{1, 8}, ValueKind::sparse}}, {.parameters = true}, 1));
 }
 

@@ -112,8 +112,8 @@ class CutSearch {
     const NetworkPart part = part_of(graph_, table_, partition_, 0, 0);
     double seconds = update_seconds(part.table.optimized_size(), request_.step.optimizer_slots, request_.step.machine) /
                      static_cast<double>(request_.step.micro_batches);
-    for (const NodeCost& cost : node_costs(part.graph, part.table, micro_batch_rows(request_.step), request_.tensor,
-                                           request_.step.machine)) {
+    for (const NodeCost& cost :
+         node_costs(part.graph, part.table, micro_batch_rows(request_.step), request_.tensor, request_.step.machine)) {
       seconds += cost.seconds();
     }
     return seconds;
@@ -129,9 +129,9 @@ class CutSearch {
 
 /// What one of the processes that share a node has of it.
 struct NodeLoad {
-  double seconds = 0;             ///< for a micro-batch, exchanges before the node included
-  std::int64_t kept_bytes = 0;    ///< for training, whatever the micro-batches
-  std::int64_t value_bytes = 0;   ///< for each open micro-batch
+  double seconds = 0;            ///< for a micro-batch, exchanges before the node included
+  std::int64_t kept_bytes = 0;   ///< for training, whatever the micro-batches
+  std::int64_t value_bytes = 0;  ///< for each open micro-batch
 };
 
 /// Where stages begin: the runs of nodes whose costliest is cheapest, of those that fit the memory.
@@ -215,7 +215,8 @@ std::vector<NodeLoad> node_loads(const Graph& graph, const ParameterTable& table
       floats += spec.shape.elements();
     }
     load.kept_bytes += floats * copies * static_cast<std::int64_t>(sizeof(float));
-    load.seconds += update_seconds(floats, step.optimizer_slots, step.machine) / static_cast<double>(step.micro_batches);
+    load.seconds +=
+        update_seconds(floats, step.optimizer_slots, step.machine) / static_cast<double>(step.micro_batches);
     load.seconds += step.micro_batches > 1 ? accumulate_seconds(floats, step.machine) : 0;
     if (next < loads.size() && node.name == graph.nodes()[next].name) {
       ++next;

@@ -30,8 +30,8 @@ struct Prediction {
 
 /// The partition with the least predicted step time that the search finds: how the work of each layer is shared out by
 /// trying for one layer after the other what else it offers, and where stages begin by dynamic programming over the
-/// layers' costs, of those runs of layers that fit the memory if there are such. The same request gives the same answer.
-/// Throws InputError when the network has fewer layers than stages, or none of it can be shared out.
+/// layers' costs, of those runs of layers that fit the memory if there are such. The same request gives the same
+/// answer. Throws InputError when the network has fewer layers than stages, or none of it can be shared out.
 Partition choose_partition(const Graph& graph, const ParameterTable& table, const CutRequest& request);
 
 /// `arena`: where the memory of activations comes from.

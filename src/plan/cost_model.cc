@@ -69,8 +69,7 @@ SentBothWays exchange_of(const HaloExchange& layer, const ValueSpec& input, int 
   const auto self = static_cast<std::size_t>(options.position);
   const RowsNeeded& needed = options.needed[self];
   const std::int64_t above = std::max<std::int64_t>(0, options.bounds[self] - std::max<std::int64_t>(0, needed.begin));
-  const std::int64_t below =
-      std::max<std::int64_t>(0, std::min(options.rows, needed.end) - options.bounds[self + 1]);
+  const std::int64_t below = std::max<std::int64_t>(0, std::min(options.rows, needed.end) - options.bounds[self + 1]);
   const double row = bytes_of(input) / static_cast<double>(input.shape[2]);
   const Sent sent = {1, 2, row * static_cast<double>(above + below)};
   return {sent, sent};
@@ -103,16 +102,17 @@ LayerTime computed_time(const Node& node, const std::vector<ValueSpec>& inputs, 
   for (const ParameterSpec& spec : node.layer->parameters(inputs)) {
     touched += spec.row_floats > 0 ? 0 : static_cast<double>(spec.shape.elements()) * sizeof(float);
   }
-  const double once = std::max(static_cast<double>(node.layer->flops(inputs)) / machine.flops,
-                               touched / machine.memory_bandwidth);
+  const double once =
+      std::max(static_cast<double>(node.layer->flops(inputs)) / machine.flops, touched / machine.memory_bandwidth);
   return {once, once * ((backward.parameters ? 1 : 0) + (backward.inputs ? 1 : 0))};
 }
 
 }  // namespace
 
 bool is_exchange(const Layer& layer) {
-  return dynamic_cast<const TensorExchange*>(&layer) != nullptr || dynamic_cast<const HaloExchange*>(&layer) != nullptr ||
-         dynamic_cast<const SendValue*>(&layer) != nullptr || dynamic_cast<const ReceiveValue*>(&layer) != nullptr;
+  return dynamic_cast<const TensorExchange*>(&layer) != nullptr ||
+         dynamic_cast<const HaloExchange*>(&layer) != nullptr || dynamic_cast<const SendValue*>(&layer) != nullptr ||
+         dynamic_cast<const ReceiveValue*>(&layer) != nullptr;
 }
 
 std::vector<Backward> backward_of(const Graph& part, const ParameterTable& table) {
@@ -125,8 +125,7 @@ std::vector<Backward> backward_of(const Graph& part, const ParameterTable& table
         std::ranges::any_of(node.inputs, [&](NodeId input) { return trained[static_cast<std::size_t>(input)]; });
     for (const ParameterSpec& spec : node.layer->parameters(part.input_specs(id))) {
       const ParameterEntry* entry = table.find(parameter_name(node, spec));
-      own.parameters = own.parameters ||
-                       (spec.kind == ParameterKind::optimized && entry != nullptr && !entry->frozen);
+      own.parameters = own.parameters || (spec.kind == ParameterKind::optimized && entry != nullptr && !entry->frozen);
     }
     const auto* receive = dynamic_cast<const ReceiveValue*>(node.layer.get());
     trained[static_cast<std::size_t>(id)] = own.runs() || (receive != nullptr && receive->options().wants_gradient);

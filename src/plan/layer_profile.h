@@ -9,8 +9,8 @@
 
 namespace distbelief {
 
-/// Times of layers that were measured before, and a way to measure others. As text it is one line each, so that the next
-/// plan on the same machine measures nothing twice. One thread.
+/// Times of layers that were measured before, and a way to measure others. As text it is one line each, so that the
+/// next plan on the same machine measures nothing twice. One thread.
 class LayerProfile : public LayerTimes {
  public:
   using Measure = std::function<std::optional<LayerTime>(const Layer& layer, ValueSpecs inputs, Backward backward)>;
@@ -27,7 +27,7 @@ class LayerProfile : public LayerTimes {
   std::string text() const;
 
   int known() const { return static_cast<int>(times_.size()); }
-  int measured() const { return measured_; }        ///< now, and not before
+  int measured() const { return measured_; }          ///< now, and not before
   int not_measured() const { return not_measured_; }  ///< layers that cannot be
 
  private:

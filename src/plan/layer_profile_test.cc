@@ -67,7 +67,10 @@ TEST(LayerProfile, BelievesNothingElse) {
   EXPECT_FALSE(reads(text + "-1\t1\tdense\n"));
   EXPECT_FALSE(reads(text + "1\t1\t\n"));
   EXPECT_FALSE(reads(text + "1 1 dense\n"));
-  EXPECT_FALSE(reads("\x7f" "ELF" + text));
+  EXPECT_FALSE(
+      reads("\x7f"
+            "ELF" +
+            text));
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ std::int64_t estimated_arena_bytes(const NetworkPart& part, std::int64_t rows) {
       here += bytes_for(graph.node(input), rows);
     }
     largest = std::max(largest, here);
-    if (node.layer->type() == "exchange" || node.layer->type() == "halo") {  // the whole and everybody's slices of it, side by side
+    if (node.layer->type() == "exchange" ||
+        node.layer->type() == "halo") {  // the whole and everybody's slices of it, side by side
       scratch = std::max(scratch, 2 * std::max(output, bytes_for(graph.node(node.inputs[0]), rows)));
     }
     kept += adds_no_value(*node.layer) || !backward[static_cast<std::size_t>(id)].runs() ? 0 : output;

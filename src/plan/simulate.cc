@@ -14,22 +14,22 @@ namespace {
 /// One thing that a process does in a pass over a micro-batch.
 struct Action {
   enum class Kind : std::uint8_t { compute, meet, send, receive } kind = Kind::compute;
-  double seconds = 0;            ///< of computing, of the links
+  double seconds = 0;  ///< of computing, of the links
   std::int64_t sent_bytes = 0;
-  int value = 0;                 ///< send and receive: which
-  std::vector<int> with = {};    ///< meet: positions that this one needs something of
+  int value = 0;               ///< send and receive: which
+  std::vector<int> with = {};  ///< meet: positions that this one needs something of
 };
 
 /// What a process does in each pass, and how far it is.
 struct Process {
   std::vector<Action> forward;
-  std::vector<Action> again;     ///< forward a second time, where values are recomputed
+  std::vector<Action> again;  ///< forward a second time, where values are recomputed
   std::vector<Action> backward;
   std::vector<PipelineTurn> turns;
   std::size_t turn = 0;
   std::size_t action = 0;
   double now = 0;
-  double link_free = 0;          ///< its last message has left
+  double link_free = 0;  ///< its last message has left
   ProcessTime time;
 };
 
@@ -140,10 +140,10 @@ class Simulation {
         for (int other = 0; halo == nullptr && other < tensor_; ++other) {
           with.push_back(other);
         }
-        const std::int64_t forward_bytes =
-            cost.exchange() > 0 ? static_cast<std::int64_t>(static_cast<double>(cost.sent_bytes) *
-                                                            cost.forward_exchange / cost.exchange())
-                                : 0;
+        const std::int64_t forward_bytes = cost.exchange() > 0
+                                               ? static_cast<std::int64_t>(static_cast<double>(cost.sent_bytes) *
+                                                                           cost.forward_exchange / cost.exchange())
+                                               : 0;
         // All that share the stage must find the same meetings, whether they get something at them or not.
         if (cost.forward_exchange > 0 || (halo != nullptr && !halo->options().whole)) {
           process.forward.push_back({Action::Kind::meet, cost.forward_exchange, forward_bytes, 0, with});
@@ -195,15 +195,13 @@ class Simulation {
         process.time.compute += action->seconds;
         break;
       case Action::Kind::send: {
-        process.link_free =
-            std::max(process.link_free, process.now) + action->seconds - step_.machine.link_latency;
+        process.link_free = std::max(process.link_free, process.now) + action->seconds - step_.machine.link_latency;
         arrivals_[{action->value, turn.forward, turn.micro_batch, number % tensor_}] =
             process.link_free + step_.machine.link_latency;
         break;
       }
       case Action::Kind::receive: {
-        const auto found =
-            arrivals_.find({action->value, turn.forward, turn.micro_batch, number % tensor_});
+        const auto found = arrivals_.find({action->value, turn.forward, turn.micro_batch, number % tensor_});
         if (found == arrivals_.end()) {
           return false;
         }
@@ -251,12 +249,11 @@ class Simulation {
     }
     const std::int64_t floats = part.table.optimized_size();
     const double bytes = static_cast<double>(floats) * sizeof(float);
-    const double seconds =
-        sum_seconds(step_.replicas, bytes, step_.machine) + update_seconds(floats, step_.optimizer_slots, step_.machine);
+    const double seconds = sum_seconds(step_.replicas, bytes, step_.machine) +
+                           update_seconds(floats, step_.optimizer_slots, step_.machine);
     process.now += seconds;
     process.time.update += seconds;
-    process.time.sent_bytes +=
-        static_cast<std::int64_t>(shared + 2 * bytes * (step_.replicas - 1) / step_.replicas);
+    process.time.sent_bytes += static_cast<std::int64_t>(shared + 2 * bytes * (step_.replicas - 1) / step_.replicas);
   }
 
   const SimulatedStep& step_;

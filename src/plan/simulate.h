@@ -36,8 +36,8 @@ struct SimulatedTimes {
 
 /// Event by event, over the nodes and exchanges of every process's part. Each process does one thing after the other in
 /// the pipeline's order. Values for other stages leave while it computes on, one message after the other; exchanges in
-/// a stage begin when those have come to them that they are with. Nothing of the network is allocated. Throws InputError
-/// as part_of().
+/// a stage begin when those have come to them that they are with. Nothing of the network is allocated. Throws
+/// InputError as part_of().
 SimulatedTimes simulate(const Graph& graph, const ParameterTable& table, const Partition& partition,
                         const SimulatedStep& step);
 

@@ -41,8 +41,8 @@ std::vector<std::string> split(const std::string& text, char at) {
   for (const Node& node : graph.nodes()) {
     names.push_back(node.name);
   }
-  throw InputError(fmt::format("--{}: model {} has no layer '{}'{}", option, graph.name(), name,
-                               did_you_mean(name, names)));
+  throw InputError(
+      fmt::format("--{}: model {} has no layer '{}'{}", option, graph.name(), name, did_you_mean(name, names)));
 }
 
 std::string stage_at_text(const Graph& graph, const Partition& partition) {
@@ -81,8 +81,7 @@ std::int64_t micro_batches_of(const RunConfig& config) {
   if (config.stages <= 1 || config.accumulate > 1) {
     return config.accumulate;
   }
-  const std::int64_t wanted =
-      config.micro_batches > 0 ? config.micro_batches : kMicroBatchesOfAStage * config.stages;
+  const std::int64_t wanted = config.micro_batches > 0 ? config.micro_batches : kMicroBatchesOfAStage * config.stages;
   return std::min(wanted, batch_per_worker(config));
 }
 

@@ -37,13 +37,13 @@ struct WeighedCut {
   bool compiled = false;     ///< memory is what its programs take, not an estimate
 };
 
-/// All stages × tensor that the run may have, those first that can be done and fit the memory, in the order of their step
-/// times. What the user said of stages and cuts holds for all.
+/// All stages × tensor that the run may have, those first that can be done and fit the memory, in the order of their
+/// step times. What the user said of stages and cuts holds for all.
 std::vector<WeighedCut> weigh_cuts(const RunConfig& config, const Graph& graph, const ParameterTable& table,
                                    const PlanPlace& place = {});
 
-/// Compiles the parts of the first of them, or of all when there is a limit, and puts what their programs take in the place
-/// of estimates; then sorts them as weigh_cuts() does. Nothing of the network is allocated.
+/// Compiles the parts of the first of them, or of all when there is a limit, and puts what their programs take in the
+/// place of estimates; then sorts them as weigh_cuts() does. Nothing of the network is allocated.
 void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table,
                    std::int64_t memory_limit);
 

@@ -105,6 +105,15 @@ class Cache(PlanTest):
         self.assertIn("measured anew", " ".join(text.split()))
         self.assertTrue(file.read_text().startswith("distbelief layer times"))
 
+    def test_the_link_is_remembered(self):
+        first = json.loads(self.plan(*QUICK, "--tensor", 2, "--speed", "10G", "--json"))
+        again = json.loads(self.plan(*QUICK, "--tensor", 2, "--speed", "10G", "--json"))
+        self.assertAlmostEqual(first["step_seconds"], again["step_seconds"], delta=1e-3 * first["step_seconds"])
+        (file,) = (self.folder / "cache/distbelief").glob("link-*.txt")
+        for text in ["", "distbelief link 1\n", "distbelief link 1\n0\n1\n", "distbelief link 1\n1\n1", "\x00" * 9]:
+            file.write_text(text)
+            self.assertIn("measured anew", " ".join(self.plan(*QUICK, "--tensor", 2, "--speed", "10G").split()))
+
     def test_a_cache_that_cannot_be_written_is_a_note(self):
         (self.folder / "cache").write_text("a file")
         text = self.plan(*QUICK, "--stages", 2)
