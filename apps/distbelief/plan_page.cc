@@ -25,7 +25,7 @@ constexpr std::string_view kPlanStyle = R"css(
 .times { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 6px 14px; align-items: center; font-size: 13px; }
 .times .bar { display: flex; height: 14px; border-radius: 3px; overflow: hidden; background: var(--grid); }
 .times .bar i { display: block; background: var(--c); }
-.times .wait { --c: var(--grid); }
+.wait { --c: var(--rule); }
 )css";
 
 constexpr int kBoxWidth = 210;
@@ -135,7 +135,10 @@ std::string rows_html(std::string_view title, const std::vector<std::vector<std:
     html += i == 0 ? "" : "<tr>";
     for (std::size_t column = 0; column < rows[i].size(); ++column) {
       const bool number = column >= numbers && column + words < rows[i].size();
-      html += fmt::format("<{0}{1}>{2}</{0}>", i == 0 ? "th" : "td", number ? " class=\"number\"" : " class=\"long\"",
+      html += fmt::format("<{0}{1}>{2}</{0}>", i == 0 ? "th" : "td",
+                          number       ? " class=\"number\""
+                          : column > 0 ? " class=\"long\""
+                                       : "",
                           escape_html(rows[i][column]));
     }
     html += i == 0 ? "</tr></thead>\n<tbody>\n" : "</tr>\n";

@@ -4,7 +4,9 @@
 #include <array>
 #include <string_view>
 
+#include "graph/exchanges/halo_exchange.h"
 #include "graph/exchanges/stage_exchange.h"
+#include "graph/exchanges/tensor_exchange.h"
 
 namespace distbelief {
 namespace {
@@ -19,8 +21,17 @@ std::int64_t bytes_for(const Node& node, std::int64_t rows) {
 
 /// Layers whose output is their input's memory.
 bool adds_no_value(const Layer& layer) {
+  using Kind = TensorExchangeOptions::Kind;
+  if (const auto* exchange = dynamic_cast<const TensorExchange*>(&layer)) {
+    const Kind kind = exchange->options().kind;
+    return kind == Kind::use || kind == Kind::sum || kind == Kind::sum_and_use;
+  }
   constexpr std::array<std::string_view, 4> kTypes = {"flatten", "reshape", "send", "dropout"};
   return std::ranges::find(kTypes, layer.type()) != kTypes.end();
+}
+
+bool is_within_stage(const Layer& layer) {
+  return dynamic_cast<const TensorExchange*>(&layer) != nullptr || dynamic_cast<const HaloExchange*>(&layer) != nullptr;
 }
 
 /// Values that came from other stages, which are kept where the rest is computed again.
@@ -48,8 +59,7 @@ std::int64_t estimated_arena_bytes(const NetworkPart& part, std::int64_t rows) {
       here += bytes_for(graph.node(input), rows);
     }
     largest = std::max(largest, here);
-    if (node.layer->type() == "exchange" ||
-        node.layer->type() == "halo") {  // the whole and everybody's slices of it, side by side
+    if (!adds_no_value(*node.layer) && is_within_stage(*node.layer)) {  // the whole beside everybody's slices
       scratch = std::max(scratch, 2 * std::max(output, bytes_for(graph.node(node.inputs[0]), rows)));
     }
     kept += adds_no_value(*node.layer) || !backward[static_cast<std::size_t>(id)].runs() ? 0 : output;
