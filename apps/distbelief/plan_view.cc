@@ -142,6 +142,7 @@ std::string plan_json(const PlanView& plan) {
                                  {"parameters", process.parameters},
                                  {"memory",
                                   {{"program", process.memory.program},
+                                   {"messages", process.memory.messages},
                                    {"parameters", process.memory.parameters},
                                    {"gradients", process.memory.gradients},
                                    {"optimizer", process.memory.optimizer},

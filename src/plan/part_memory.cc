@@ -12,8 +12,9 @@ namespace distbelief {
 namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
-// The most memory (VmHWM) of a worker whose network has a few numbers only is 24 MiB; messages come on top.
+// The most memory (VmHWM) of a worker whose network has a few numbers only is 24 MiB; larger ones make more primitives.
 constexpr std::int64_t kProgramBytes = std::int64_t{32} << 20;
+constexpr std::int64_t kCopiesOfAMessage = 3;
 
 std::int64_t bytes_for(const Node& node, std::int64_t rows) {
   return node.output.kind == ValueKind::sparse ? 0 : node.output.shape.elements() * rows * kFloat;
@@ -74,6 +75,11 @@ PartMemory part_memory(const NetworkPart& part, int stage, int stages, const Sim
   const std::int64_t slots = pipeline_slots(step.order, stage, stages, micro_batches);
   PartMemory memory;
   memory.program = kProgramBytes;
+  for (const Node& node : part.graph.nodes()) {
+    if (node.layer != nullptr && is_exchange(*node.layer)) {
+      memory.messages = std::max(memory.messages, kCopiesOfAMessage * bytes_for(node, rows));
+    }
+  }
   memory.parameters = part.table.size() * kFloat;
   memory.gradients = memory.parameters * (micro_batches > 1 ? 2 : 1);
   memory.optimizer = part.table.optimized_size() * step.optimizer_slots * kFloat;

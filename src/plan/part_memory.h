@@ -6,15 +6,16 @@
 
 namespace distbelief {
 
-/// Bytes that training takes of one process. Data that are kept in memory, and messages on their way, come on top.
+/// Bytes that training takes of one process. Data that are kept in memory come on top.
 struct PartMemory {
-  std::int64_t program = 0;  ///< with its libraries
+  std::int64_t program = 0;   ///< with its libraries
+  std::int64_t messages = 0;  ///< on their way out, on their way in, and come too early
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;  ///< with the sum over micro-batches, where there are several
   std::int64_t optimizer = 0;
   std::int64_t activations = 0;  ///< values between layers, their gradients and workspaces, for all open micro-batches
 
-  std::int64_t total() const { return program + parameters + gradients + optimizer + activations; }
+  std::int64_t total() const { return program + messages + parameters + gradients + optimizer + activations; }
 };
 
 /// Memory of one micro-batch of `rows` rows between its forward and its backward pass.
