@@ -123,12 +123,14 @@ class Compare(job_test.JobTest):
     def test_what_makes_no_sense_is_refused_before_anything_runs(self):
         cases = {
             ("--algorithms", "local,downpuor"): "there is no algorithm 'downpuor'; did you mean 'downpour'?; possible: local",
+            ("--algorithms", ""): "there is no algorithm ''; possible: local, allreduce",
             ("--algorithms", "local,hogwild", "--momentum", "0.9"): "--algorithms hogwild: ",
             ("--algorithms", "local,softsync:n=9"): "--algorithms softsync:n=9: --n 9",
             ("--algorithms", "local,downpour:batch=0"): "expected a whole number of 1 or more, got '0'",
             ("--algorithms", "local:seed=3"): "'seed' is the same for all",
             ("--target", "88"): "--target 88: expected an accuracy above 0, up to 1",
             ("--target", "high"): "--target high: expected an accuracy",
+            ("--target", ""): "--target : expected an accuracy",
             ("--test-data", "nowhere.csv"): "nowhere.csv",
             ("--init", "nowhere"): "nowhere",
             ("--algorithm", "sync"): "--algorithm",
@@ -148,5 +150,5 @@ class Compare(job_test.JobTest):
 
 
 if __name__ == "__main__":
-    job_test.PROGRAM = sys.argv.pop(1)
+    job_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
     main()

@@ -31,6 +31,12 @@ class Sandblaster(served_test.ServedTest):
         self.assertEqual(audit["applied"] % SAMPLES, 0, audit)
         self.assertEqual(audit["leased"], audit["applied"] + audit["dropped"], audit)
         self.assertEqual((audit["lost"], audit["duplicated"]), (0, 0), audit)
+        with open(self.path(name) + "/metrics.jsonl") as file:
+            rows = [row for row in map(json.loads, file) if "evaluation_done" in row]
+        self.assertEqual({row["evaluation_done"] for row in rows}, {SAMPLES})
+        self.assertEqual(sum(row["evaluation_done"] for row in rows), audit["applied"])
+        for row in rows:
+            self.assertGreaterEqual(row["evaluation_handed_out"], SAMPLES)
 
     def expect_same(self, found, wanted):
         self.assertEqual(len(found), len(wanted))

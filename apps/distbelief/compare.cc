@@ -1,6 +1,8 @@
 #include <unistd.h>
 
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -24,9 +26,9 @@ constexpr std::chrono::milliseconds kTurn{50};
 constexpr std::int64_t kUsualEpochs = 20;  // slow beginners shall have a chance to reach the target
 
 struct CompareArguments {
-  std::string algorithms;
-  std::string target;
-  std::string resume;
+  std::optional<std::string> algorithms;
+  std::optional<std::string> target;
+  std::optional<std::string> resume;
   GivenConfig given;
 };
 
@@ -38,7 +40,7 @@ double target_of(const std::string& text, bool is_accuracy) {
   } catch (const std::exception&) {
     read = 0;
   }
-  const bool sound = read == text.size() && target > 0 && (!is_accuracy || target <= 1);
+  const bool sound = read == text.size() && std::isfinite(target) && target > 0 && (!is_accuracy || target <= 1);
   if (!sound) {
     throw InputError(fmt::format("--target {}: expected {}", text,
                                  is_accuracy ? "an accuracy above 0, up to 1, such as 0.88" : "a loss above 0"));
@@ -66,8 +68,7 @@ std::pair<std::filesystem::path, Comparison> begin(const CompareArguments& argum
   unsaid.workers = 0;
   unsaid.epochs = kUsualEpochs;
   const RunConfig common = resolve_given(unsaid, arguments.given);
-  const std::vector<Contestant> contestants =
-      contestants_of(arguments.algorithms.empty() ? all_algorithms() : arguments.algorithms, common);
+  const std::vector<Contestant> contestants = contestants_of(arguments.algorithms.value_or(all_algorithms()), common);
   const CheckedRun checked = check_run(contestants.front().config);
   for (const Contestant& contestant : contestants) {
     if (contestant.label != contestant.config.algorithm) {  // those without options of their own are like the first
@@ -86,8 +87,8 @@ std::pair<std::filesystem::path, Comparison> begin(const CompareArguments& argum
                            .machine = this_machine(),
                            .entries = {},
                            .runs = {}};
-  if (!arguments.target.empty()) {
-    comparison.measure.target = target_of(arguments.target, checked.has_classes);
+  if (arguments.target) {
+    comparison.measure.target = target_of(*arguments.target, checked.has_classes);
   }
   const std::filesystem::path folder = new_folder(common, checked);
   for (const Contestant& contestant : contestants) {
@@ -130,7 +131,8 @@ void show_results(const Terminal& terminal, const std::filesystem::path& folder,
   for (std::size_t column = 1; column < rows.front().size(); ++column) {
     right.push_back(column);
   }
-  fmt::print("{} on {}\n\n{}\n", comparison.model, comparison.data, table_text(rows, right, terminal.width));
+  fmt::print("{} on {}: {}\n\n{}\n", comparison.model, comparison.data, comparison.measure.name(),
+             table_text(rows, right, terminal.width));
   for (const ComparedRun& run : comparison.runs) {
     if (!run.problem.empty()) {
       fmt::print("{} {}: {}\n", run.label, run.status, run.problem);
@@ -141,12 +143,12 @@ void show_results(const Terminal& terminal, const std::filesystem::path& folder,
 }
 
 int compare(const CompareArguments& arguments, const Terminal& terminal, const JobPlace& place) {
-  std::filesystem::path folder = arguments.resume;
+  std::filesystem::path folder = arguments.resume.value_or("");
   Comparison comparison;
-  if (arguments.resume.empty()) {
+  if (!arguments.resume) {
     std::tie(folder, comparison) = begin(arguments);
   } else {
-    if (!arguments.given.empty() || !arguments.algorithms.empty() || !arguments.target.empty()) {
+    if (!arguments.given.empty() || arguments.algorithms || arguments.target) {
       throw InputError("--resume goes on with a comparison as it was begun: expected no other option beside it");
     }
     comparison = read_comparison(folder);

@@ -103,8 +103,10 @@ struct TrainArguments {
 
 RunConfig resolve(const TrainArguments& arguments) {
   RunConfig config = arguments.resume.empty() ? RunConfig{} : config_of_run(arguments.resume);
+  const RunConfig before = config;
   const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
   config = resolve_given(std::move(config), arguments.given);
+  forget_other_plan(before, config);
   settle_grid(config);
   settle_hosts(config, workers);
   settle_tls(config);

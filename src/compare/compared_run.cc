@@ -43,6 +43,10 @@ std::string Measure::name() const {
 
 std::string Measure::text(double score) const { return is_accuracy ? percent_text(score) : measure_text(score); }
 
+std::string Measure::target_text() const {
+  return !target ? "" : is_accuracy ? fmt::format("{:g} %", 100 * *target) : fmt::format("{:g}", *target);
+}
+
 const ComparedRun::Point* ComparedRun::best(const Measure& measure) const {
   const auto better = [&](const Point& a, const Point& b) {
     return a.score != b.score && measure.reaches(a.score, b.score);

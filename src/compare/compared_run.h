@@ -19,6 +19,8 @@ struct Measure {
   std::string name() const;
   /// Of a score: "88.21 %", "0.3512".
   std::string text(double score) const;
+  /// Of the target, if there is one, as it was given: "88 %".
+  std::string target_text() const;
 };
 
 /// One run of a comparison, as its folder tells of it.

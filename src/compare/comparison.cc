@@ -115,11 +115,11 @@ void write_comparison(const std::filesystem::path& folder, const Comparison& com
 
 std::vector<std::vector<std::string>> comparison_rows(const Comparison& comparison) {
   const Measure& measure = comparison.measure;
-  std::vector<std::string> heading = {"", measure.name()};
+  std::vector<std::string> heading = {"", "best"};
   if (measure.target) {
-    heading.push_back("time to " + measure.text(*measure.target));
+    heading.push_back("time to " + measure.target_text());
   }
-  heading.insert(heading.end(), {"samples/s", "bytes/sample", "staleness", "time"});
+  heading.insert(heading.end(), {"samples/s", "B/sample", "staleness", "time"});
   std::vector<std::vector<std::string>> rows = {heading};
   for (const ComparedRun& run : comparison.runs) {
     const ComparedRun::Point* const best = run.best(measure);

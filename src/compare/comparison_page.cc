@@ -17,6 +17,8 @@ constexpr std::size_t kFoldedAway = 5;  // a fifth of a run's points may run out
 constexpr std::string_view kStyle = R"css(
 .charts { grid-template-columns: minmax(0, 1fr); }
 .plot { height: 320px; }
+.plot .line { stroke-width: 1.6; }
+.plot .dots { stroke-width: 4.5; }
 .bars { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 20px; margin: 20px 0 0; }
 .bars table { font-size: 13px; }
 .bars th, .bars td { padding: 4px 0; border: 0; white-space: nowrap; }
@@ -41,6 +43,7 @@ Chart chart_of(const Comparison& comparison, const std::string& title, ChartX x,
   chart.x = x;
   chart.x_log = true;
   chart.line = measure.target;
+  chart.line_label = measure.target_text();
   double low = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < comparison.runs.size(); ++i) {
     const std::vector<ComparedRun::Point>& points = comparison.runs[i].points;
@@ -109,7 +112,7 @@ std::string all_bars_html(const Comparison& comparison) {
   };
   std::string html;
   if (measure.target) {
-    html += bars_html(comparison, fmt::format("Time to {} {}", measure.text(*measure.target), measure.name()), true,
+    html += bars_html(comparison, fmt::format("Time to {} {}", measure.target_text(), measure.name()), true,
                       [&](const ComparedRun& run) {
                         const ComparedRun::Point* const reached = run.reached(measure);
                         return Bar{reached == nullptr ? std::nullopt : std::optional(reached->seconds),
@@ -176,7 +179,7 @@ Pairs facts_of(const Comparison& comparison) {
   }
   Pairs facts;
   if (fastest != nullptr) {
-    facts.emplace_back(fmt::format("First at {}: {}", measure.text(*measure.target), fastest->label),
+    facts.emplace_back(fmt::format("First at {}: {}", measure.target_text(), fastest->label),
                        duration_text(fastest->reached(measure)->seconds));
   }
   if (best != nullptr) {
@@ -190,14 +193,31 @@ Pairs facts_of(const Comparison& comparison) {
   return facts;
 }
 
+/// How many processes there were, where there were several: ", by 2 workers and 1 server".
+std::string processes_text(const Comparison& comparison) {
+  int workers = 0;
+  int servers = 0;
+  for (const ComparedRun& run : comparison.runs) {
+    workers = std::max(workers, run.workers);
+    servers = std::max(servers, run.servers);
+  }
+  const auto counted = [](int count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  return workers < 2 ? ""
+                     : fmt::format(", by {}{}", counted(workers, "worker"),
+                                   servers == 0 ? "" : " and " + counted(servers, "server"));
+}
+
 }  // namespace
 
 std::string comparison_html(const Comparison& comparison) {
   std::string body = fmt::format(
-      "<header>\n<h1>{} <span class=\"on\">on</span> {}</h1>\n<p class=\"sub\">{} side by side: one after another on "
-      "the same data, seed and machine</p>\n</header>\n",
+      "<header>\n<h1>{} <span class=\"on\">on</span> {}</h1>\n<p class=\"sub\">{}, one after another on the same data, "
+      "seed and machine{}</p>\n</header>\n",
       escape_html(comparison.model), escape_html(comparison.data),
-      comparison.runs.size() == 1 ? "one algorithm" : fmt::format("{} algorithms", comparison.runs.size()));
+      comparison.runs.size() == 1 ? "one run" : fmt::format("{} runs", comparison.runs.size()),
+      processes_text(comparison));
   if (const Pairs facts = facts_of(comparison); !facts.empty()) {
     body += facts_section(facts);
   }
@@ -210,7 +230,8 @@ std::string comparison_html(const Comparison& comparison) {
   body += charts.empty() ? "<p class=\"note\">Nothing was measured yet.</p>\n" : charts;
   body += all_bars_html(comparison) + table_html(comparison);
   body +=
-      "<p class=\"note\">Time is time of training. Runs through parameter servers do not stop to be tested, so theirs "
+      "<p class=\"note\">Best is the best of any test. Time is time of training. Runs through parameter servers do not "
+      "stop to be tested, so theirs "
       "includes it. Samples are those that gradients were computed of. Bytes are those of gradients, parameters and "
       "sums that processes sent each other.</p>\n";
   body += pairs_section("Machine", machine_pairs(comparison.machine));

@@ -162,6 +162,8 @@ std::string_view role_of_rank(const RunConfig& config, int rank);
 /// Workers that hold one copy of the network together, and how many copies there are.
 std::int64_t parts_of(const RunConfig& config);
 std::int64_t replicas_of(const RunConfig& config);
+/// What was planned for another grid is forgotten: `before` is what a run was begun with, `config` what it shall be now.
+void forget_other_plan(const RunConfig& before, RunConfig& config);
 /// Brings --workers, --replicas, --partition, --stages and --tensor together; `workers` 0: nobody has said. Throws
 /// InputError when they contradict each other.
 void settle_grid(RunConfig& config);

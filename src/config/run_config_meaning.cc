@@ -199,6 +199,23 @@ void check_servers(const RunConfig& config) {
 
 }  // namespace
 
+void forget_other_plan(const RunConfig& before, RunConfig& config) {
+  if (config.partition != before.partition && config.stages == before.stages && config.tensor == before.tensor) {
+    config.stages = 0;
+    config.tensor = 0;
+  }
+  if (config.partition == before.partition && (config.stages != before.stages || config.tensor != before.tensor)) {
+    config.partition = 0;
+  }
+  const bool same = config.stages == before.stages && config.tensor == before.tensor;
+  if (!same && config.stage_at == before.stage_at) {
+    config.stage_at.clear();
+  }
+  if (!same && config.cuts == before.cuts) {
+    config.cuts.clear();
+  }
+}
+
 void settle_grid(RunConfig& config) {
   if (config.partition > 0 && config.stages > 0 && config.tensor == 0 && config.partition % config.stages == 0) {
     config.tensor = config.partition / config.stages;
@@ -243,9 +260,10 @@ void check_grid(const RunConfig& config) {
         "--algorithm {}: a network over {} workers is trained with allreduce, sync, averaging or gossip so far",
         config.algorithm, parts));
   }
-  if (config.clip_norm > 0) {
-    throw InputError(fmt::format("--clip-norm {}: not for a network over {} workers yet; choose --clip-value",
-                                 config.clip_norm, parts));
+  if (config.clip_norm > 0 && config.algorithm == "gossip") {
+    throw InputError(fmt::format(
+        "--clip-norm {}: with gossip the parts of a network make their updates at different times; choose --clip-value",
+        config.clip_norm));
   }
   if (config.thread_mode == "lanes") {
     throw InputError(fmt::format("--thread-mode lanes: threads of a network over {} workers work inside kernels", parts));

@@ -194,10 +194,10 @@ void PartLinks::share(LossSums& sums) {
   expect(all_.broadcast(std::as_writable_bytes(std::span(&sums, 1)), last, deadline()));
 }
 
-bool PartLinks::all(bool here) {
-  double missing = here ? 0 : 1;
-  expect(all_.all_reduce(std::span(&missing, 1), deadline()));
-  return missing == 0;
+double PartLinks::sum_of_all(double here) {
+  const Waiting waiting(*this);
+  expect(all_.all_reduce(std::span(&here, 1), deadline()));
+  return here;
 }
 
 }  // namespace distbelief

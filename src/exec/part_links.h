@@ -41,6 +41,7 @@ class PartLinks : public Exchange {
 
   int stages() const { return static_cast<int>(all_.members().size()) / tensor_; }
   int stage() const { return all_.position() / tensor_; }
+  int position() const { return stage_.position(); }  ///< among those that share the stage
 
   void sum(std::span<float> data) override;
   void swap(std::span<const std::span<const float>> out, std::span<const std::span<float>> in) override;
@@ -50,8 +51,9 @@ class PartLinks : public Exchange {
 
   /// All members get what the last stage has.
   void share(LossSums& sums);
-  /// Whether it holds for all members.
-  bool all(bool here);
+  /// The sum over all members, and whether something holds for all of them.
+  double sum_of_all(double here);
+  bool all(bool here) { return sum_of_all(here ? 0 : 1) == 0; }
 
   /// Seconds that this process has waited for others.
   double waiting_seconds() const { return waiting_seconds_; }

@@ -115,12 +115,16 @@ std::string path_of(const std::vector<ChartPoint>& points, const Layout& layout)
   return path;
 }
 
-/// Zero-length strokes with round ends: dots that stay round however the square is stretched.
+/// Zero-length strokes with round ends: dots that stay round however the square is stretched. Lines are clipped at the
+/// edge, where a dot would be cut in half: those outside are left out instead.
 std::string dots_of(const std::vector<ChartPoint>& points, const Layout& layout) {
   std::string path;
   for (const ChartPoint& point : points) {
-    fmt::format_to(std::back_inserter(path), "M{:.1f} {:.1f}h0", kSide * layout.x.place(point.x),
-                   kSide * (1 - layout.y.place(point.y)));
+    const double height = layout.y.place(point.y);
+    if (height >= 0 && height <= 1) {
+      fmt::format_to(std::back_inserter(path), "M{:.1f} {:.1f}h0", kSide * layout.x.place(point.x),
+                     kSide * (1 - height));
+    }
   }
   return path;
 }
@@ -151,13 +155,16 @@ std::string svg_of(const Chart& chart, const Layout& layout) {
   return svg + "</svg>";
 }
 
-std::string legend_of(const Layout& layout) {
+std::string legend_of(const Chart& chart, const Layout& layout) {
   if (layout.curves.size() == 1) {
     return "";  // the title says it
   }
   std::string legend = "<span class=\"legend\">";
   for (const Curve& curve : layout.curves) {
     legend += fmt::format("<span class=\"key s{}\">{}</span>", curve.series->color, escape_html(curve.series->label));
+  }
+  if (chart.line && !chart.line_label.empty()) {
+    legend += fmt::format("<span class=\"key level\">{}</span>", escape_html(chart.line_label));
   }
   return legend + "</span>";
 }
@@ -246,7 +253,7 @@ std::string chart_html(const Chart& chart) {
   return fmt::format(
       "<figure class=\"chart\">\n<figcaption>{}{}</figcaption>\n<div class=\"frame\"><div class=\"plot\" "
       "tabindex=\"0\">{}{}</div></div>\n</figure>\n",
-      escape_html(chart.title), legend_of(layout), svg_of(chart, layout), labels_of(chart, layout));
+      escape_html(chart.title), legend_of(chart, layout), svg_of(chart, layout), labels_of(chart, layout));
 }
 
 std::string chart_json(const Chart& chart) {

@@ -35,6 +35,7 @@ struct Chart {
   bool x_log = false;                ///< all x are then above 0
   std::optional<double> y_low = {};  ///< what lies below may run out of the picture
   std::optional<double> line = {};   ///< a level that is drawn across, in the unit of y
+  std::string line_label = {};       ///< what the legend calls it
 };
 
 /// The chart as a <figure>: drawn whole without scripts, as SVG that fills whatever room it gets, with labels in HTML,

@@ -50,6 +50,7 @@ figcaption { display: flex; flex-wrap: wrap; justify-content: space-between; gap
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; font-size: 13px; font-weight: 400; color: var(--soft); }
 .key { display: inline-flex; align-items: center; gap: 7px; }
 .key::before { content: ""; width: 14px; height: 3px; border-radius: 2px; background: var(--c); }
+.key.level::before { height: 0; background: none; border-top: 2px dashed var(--soft); border-radius: 0; }
 .s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); } .s4 { --c: var(--s4); }
 .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); } .s8 { --c: var(--s8); } .s9 { --c: var(--s9); }
 .frame { padding: 0 6px 26px 50px; }

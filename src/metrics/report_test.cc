@@ -169,6 +169,31 @@ TEST(Chart, SmoothingKeepsALevelAndItsEnds) {
   EXPECT_NEAR(smooth.back().y, 2, 0.5);
 }
 
+TEST(Chart, WhatRunsOutOfThePictureHasNoDot) {
+  Chart chart = {
+      .title = "accuracy", .unit = ChartUnit::percent, .series = {{"one", 0, {{1, 0.1}, {2, 0.8}, {3, 0.9}}}}};
+  const auto dots = [&] {
+    const std::string html = chart_html(chart);
+    std::size_t count = 0;
+    for (std::size_t at = html.find("h0"); at != std::string::npos; at = html.find("h0", at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(dots(), 3);
+  chart.y_low = 0.8;
+  EXPECT_EQ(dots(), 2);
+}
+
+TEST(Chart, TheLegendNamesTheLevel) {
+  const Chart chart = {.title = "accuracy",
+                       .unit = ChartUnit::percent,
+                       .series = {{"one", 0, {{1, 0.8}, {2, 0.9}}}, {"other", 1, {{1, 0.7}, {2, 0.8}}}},
+                       .line = 0.88,
+                       .line_label = "88 %"};
+  EXPECT_THAT(chart_html(chart), HasSubstr("<span class=\"key level\">88 %</span>"));
+}
+
 TEST(Chart, ASteepBeginningRunsOutOfThePicture) {
   Chart chart{"Loss", ChartUnit::measure, {{"a", 0, {}, true}}, false, 0};
   for (int i = 0; i < 1000; ++i) {

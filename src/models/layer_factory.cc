@@ -21,6 +21,7 @@
 #include "graph/layers/pooling.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reshape.h"
+#include "graph/layers/wait.h"
 #include "models/name_hash.h"
 
 namespace distbelief {
@@ -102,6 +103,10 @@ LayerPtr make_l2_pool(LayerAttributes& attributes) {
 template <PoolingOptions::Kind kind>
 LayerPtr make_global_pool(LayerAttributes& /*attributes*/) {
   return std::make_shared<Pooling>(PoolingOptions{.kind = kind, .window = {}, .global = true});
+}
+
+LayerPtr make_wait(LayerAttributes& attributes) {
+  return std::make_shared<Wait>(attributes.number("microseconds", 0, 1e6F, 100));
 }
 
 LayerPtr make_batch_norm(LayerAttributes& attributes) {
@@ -209,6 +214,7 @@ constexpr auto kLayerTypes = std::to_array<LayerType>({
     {"sigmoid", make_activation<Activation::Kind::sigmoid>},
     {"softmax", make_plain<Softmax>},
     {"tanh", make_activation<Activation::Kind::tanh>},
+    {"wait", make_wait},
 });
 
 }  // namespace

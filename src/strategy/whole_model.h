@@ -17,6 +17,6 @@ struct WholeUpdate {
 /// pushes, in order.
 [[nodiscard]] WholeUpdate apply_to_whole(ParameterShard& shard, const Replica& replica, std::uint64_t epoch,
                                          std::span<const std::span<const float>> parts, std::int64_t rows,
-                                         const UpdateOptions& options);
+                                         const UpdateOptions& given);
 
 }  // namespace distbelief

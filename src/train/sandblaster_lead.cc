@@ -46,6 +46,7 @@ struct Trainer::Run::Blasting {
   Outcome servers = {};      ///< whether all of them answer
   std::int64_t samples = 0;  ///< of an evaluation
   std::uint64_t applied = 0;
+  PortionTable::Counts audited = {};  ///< until the evaluation before
   bool enough = false;       ///< there is nothing more to gain
   bool stops_early = false;  ///< or not on what is not trained on
 
@@ -71,6 +72,7 @@ struct Trainer::Run::Blasting {
     const Units units = visit_own_state(reader);
     books.begin_ids(units.next_id);
     books.set_counts(units.counts);
+    audited = units.counts;
     const ServerClient::PushReport report = links.leader().restore(restored.servers, deadline);
     servers = report.outcome;
     if (report.status == ReplyHead::Status::damaged) {
@@ -131,11 +133,20 @@ struct Trainer::Run::Blasting {
     return servers.ok();
   }
 
+  /// What became of the portions of one evaluation, in samples: the second answers for one are dropped.
+  void audit_evaluation() {
+    const PortionTable::Counts now = books.counts();
+    run.log({{"evaluation_handed_out", static_cast<double>(now.handed_out - audited.handed_out)},
+             {"evaluation_done", static_cast<double>(now.done - audited.done)}});
+    audited = now;
+  }
+
   /// All of the evaluation's portions are done.
   void evaluated(const LossSums& sums) {
     TrainingState& state = run.state;
     applied += static_cast<std::uint64_t>(sums.rows);
     ++state.step;
+    audit_evaluation();
     const double loss = sums.loss / static_cast<double>(sums.rows);
     const Lbfgs::Report report = lbfgs.evaluated(loss);
     if (report.status == Lbfgs::Status::lost) {

@@ -230,6 +230,7 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     run.team.chaos = run.own_chaos.get();
   }
   write_file_atomically(run.folder->config(), config_text(run.config));
+  const bool begun = std::filesystem::exists(run.folder->metrics());
   run.metrics.emplace(MetricsLog::resume(run.folder->metrics(), run.state.metrics_rows));
   run.events = std::make_unique<EventFile>(run.folder->path(), this_machine().host, wall_clock(), run.state.step);
 
@@ -283,7 +284,7 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
                                                 run.config.algorithm, run.global_batch / run.team.size()));
   }
-  if (beginning.resumes) {
+  if (beginning.resumes && (restored || begun)) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
                              : "resume  from the start: there is no checkpoint yet");
   }
@@ -314,13 +315,21 @@ CheckedRun check_run(const RunConfig& config) {
           .has_validation = data.validation != nullptr};
 }
 
-std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked) {
-  const RunFolder folder = RunFolder::create(config, checked.data);
-  config.out = folder.path().string();
+namespace {
+
+void take_plan(const CheckedRun& checked, RunConfig& config) {
   config.stages = checked.planned.stages;
   config.tensor = checked.planned.tensor;
   config.stage_at = checked.planned.stage_at;
   config.cuts = checked.planned.cuts;
+}
+
+}  // namespace
+
+std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked) {
+  const RunFolder folder = RunFolder::create(config, checked.data);
+  config.out = folder.path().string();
+  take_plan(checked, config);
   write_file_atomically(folder.config(), config_text(config));
   return folder.path();
 }
@@ -405,6 +414,9 @@ void change_run(const std::filesystem::path& path, RunConfig config) {
   check_config(config);
   const RunFolder folder = RunFolder::open(path);
   check_served_change(folder, config);
+  if (parts_of(config) > 1) {
+    take_plan(check_run(config), config);
+  }
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));
 }

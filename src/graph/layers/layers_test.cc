@@ -20,6 +20,7 @@
 #include "graph/layers/pooling.h"
 #include "graph/layers/relu.h"
 #include "graph/layers/reshape.h"
+#include "graph/layers/wait.h"
 
 namespace distbelief {
 namespace {
@@ -46,6 +47,7 @@ std::vector<LayerCase> all_cases() {
   const ValueSpec picture = image(2, 3, 7, 6);
   return {
       {"dense", make<Dense>(DenseOptions{.units = 3}), {rows}},
+      {"wait", make<Wait>(0.0), {rows}},
       {"dense_no_bias", make<Dense>(DenseOptions{.units = 9, .bias = false}), {rows}},
       {"dense_of_three", make<Dense>(DenseOptions{.units = 4}), {dense_value({2, 3, 5})}},
       {"dense_sparse", make<Dense>(DenseOptions{.units = 3}), {{{4, 11}, ValueKind::sparse}}},

@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kFlat = 1e-12;      // curvature relative to the lengths of a pair: less counts as none
 constexpr double kDamped = 0.2;      // curvature of a damped pair, relative to what was expected
+constexpr std::uint64_t kInVain = 10;  // iterations without a lower objective: the rest is rounding
 constexpr double kSideways = 1e-10;  // cosine between direction and gradient: less does not go downwards
 
 }  // namespace
@@ -57,6 +58,11 @@ Lbfgs::Report Lbfgs::evaluated(double loss) {
       return lost();
     }
     ++iterations_;
+    since_least_ = objective < least_ ? 0 : since_least_ + 1;
+    least_ = std::min(least_, objective);
+  } else {
+    since_least_ = 0;
+    least_ = objective;
   }
   report.iterated = true;
   if (!run({dot_order(kGradient, kGradient)})) {
@@ -65,6 +71,11 @@ Lbfgs::Report Lbfgs::evaluated(double loss) {
   report.gradient_norm = std::sqrt(dots_[0]);
   if (!std::isfinite(objective) || !std::isfinite(report.gradient_norm)) {
     report.status = Status::stuck;  // where all begins, or where the objective has become another one
+    awaited_ = Awaited::again;
+    return report;
+  }
+  if (since_least_ >= kInVain) {
+    report.status = Status::stuck;
     awaited_ = Awaited::again;
     return report;
   }
@@ -195,6 +206,8 @@ void Lbfgs::visit_state(StateVisitor& visitor) {
     awaited_ = Awaited::again;
   }
   visitor.real("objective", objective_);
+  visitor.real("least_objective", least_);
+  visitor.number("since_least", since_least_);
   visitor.real("scale", scale_);
   visitor.number("oldest_pair", oldest_);
   visitor.number("pairs", pairs_);

@@ -19,7 +19,8 @@ namespace distbelief {
 /// direction made of the last `history` steps and changes of the gradient; mostly one evaluation.
 ///
 /// A direction that does not go downwards, or along which nothing is found, is given up: history is forgotten and
-/// the search begins again along the gradient. If that finds nothing either there is nothing more to gain. A pair
+/// the search begins again along the gradient. If that finds nothing either, or if many iterations in a row have found no
+/// lower objective than was known, there is nothing more to gain. A pair
 /// whose curvature is not positive is damped: its change of gradient is moved towards what the history's scale
 /// expects, until it is (Powell 1978). One thread.
 class Lbfgs {
@@ -33,7 +34,7 @@ class Lbfgs {
   enum class Status {
     going_on,  ///< go_on(), and evaluate the objective there
     minimum,   ///< the gradient is as short as was asked for
-    stuck,     ///< not even along the gradient the objective becomes less
+    stuck,     ///< the objective does not become less any more
     lost,      ///< of the vectors, some are lost
   };
   struct Report {
@@ -99,6 +100,8 @@ class Lbfgs {
   Awaited awaited_ = Awaited::beginning;
   WolfeSearch search_;
   double objective_ = 0;  ///< at kOrigin
+  double least_ = 0;      ///< that an iteration has ended with, of this objective
+  std::uint64_t since_least_ = 0;  ///< iterations
   double scale_ = 1;      ///< of the inverse Hessian, by the newest pair
   std::uint64_t oldest_ = 0;
   std::uint64_t pairs_ = 0;

@@ -150,7 +150,9 @@ TEST(Lbfgs, EndsStuckWhereFloatsAllowNoMore) {
   const std::vector<double> found = minimize(space, lbfgs, 1000, &ended);
   EXPECT_EQ(ended, Lbfgs::Status::stuck);
   EXPECT_LT(found.back(), 1e-8);
-  EXPECT_TRUE(std::ranges::is_sorted(found, std::greater<>()));
+  for (std::size_t i = 1; i < found.size(); ++i) {  // it rises by no more than rounding hides
+    EXPECT_LE(found[i], found[i - 1] * (1 + WolfeSearch::Options{}.rounding));
+  }
   EXPECT_LT(std::abs(space.evaluate() - found.back()), 1e-12);  // and stands where it was best
 }
 

@@ -23,7 +23,9 @@ WolfeSearch::WolfeSearch(double value, double slope, double first, const Options
 }
 
 bool WolfeSearch::lessens_enough(const Point& point) const {
-  return point.value <= start_.value + options_.decrease * point.step * start_.slope;
+  const bool hidden = std::abs(point.value - start_.value) <= options_.rounding * std::abs(start_.value);
+  return point.value <= start_.value + options_.decrease * point.step * start_.slope ||
+         (hidden && point.slope <= (2 * options_.decrease - 1) * start_.slope);
 }
 
 bool WolfeSearch::is_flat_enough(const Point& point) const {

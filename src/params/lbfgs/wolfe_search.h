@@ -6,13 +6,16 @@ namespace distbelief {
 
 /// A search along a direction for a step that satisfies the strong Wolfe conditions: it lessens the objective enough
 /// and makes its slope flat enough. Brackets such a step, then narrows the bracket by cubic interpolation (Nocedal and
-/// Wright, Numerical Optimization, 2nd edition, algorithms 3.5 and 3.6). Who searches evaluates the objective at
+/// Wright, Numerical Optimization, 2nd edition, algorithms 3.5 and 3.6). Where the objective changes by less than
+/// rounding hides, slopes, which are known better, say whether it was lessened (the approximate condition of Hager and
+/// Zhang 2005), so that a step may raise it by as little. Who searches evaluates the objective at
 /// trial() and says what came of it, until status() is not searching any more. One thread.
 class WolfeSearch {
  public:
   struct Options {
     double decrease = 1e-4;  ///< of what the slope at the start promises, at least this share
     double curvature = 0.9;  ///< the slope found is at most this share of that at the start
+    double rounding = 1e-7;  ///< of the objective, relative to it
     int most_trials = 20;
     double longest = 1e10;
   };

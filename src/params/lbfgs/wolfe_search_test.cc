@@ -56,6 +56,18 @@ TEST(WolfeSearch, ComesBackFromWhereTheObjectiveOverflows) {
   expect_wolfe(cliff, search(cliff, 1000), {});
 }
 
+TEST(WolfeSearch, AChangeThatRoundingHidesIsJudgedByTheSlope) {
+  WolfeSearch flat(1, -1e-9, 1, {});
+  flat.tried(1 + 5e-8, 1e-10);
+  EXPECT_EQ(flat.status(), WolfeSearch::Status::found);
+  WolfeSearch rising(1, -1e-9, 1, {});
+  rising.tried(1 + 5e-8, 2e-9);  // far beyond the minimum
+  EXPECT_EQ(rising.status(), WolfeSearch::Status::searching);
+  WolfeSearch worse(1, -1e-9, 1, {});
+  worse.tried(1 + 1e-6, 1e-10);
+  EXPECT_EQ(worse.status(), WolfeSearch::Status::searching);
+}
+
 TEST(WolfeSearch, FailsWhereTheSlopeLies) {
   const Curve liar = {[](double t) { return t; }, [](double) { return -1; }};
   const WolfeSearch found = search(liar, 1);

@@ -1,0 +1,219 @@
+"""One network over several workers: cut inside layers and into stages, in real processes, some of which are killed.
+
+partition_test.py PROGRAM    the distbelief executable
+
+DISTBELIEF_TEST_TRANSPORTS ("threads socket mpi") says over which of them.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import job_test
+from served_test import TRANSPORTS
+from test_main import main
+
+STEPS = 20
+BATCH = 12
+MODELS = {
+    "mlp": ["--model", "mlp", "--model-options", "hidden=48,40", "--data", "synthetic:classes=4,shape=1x12x12"],
+    "lenet": ["--model", "lenet", "--data", "synthetic:classes=4,shape=1x12x12"],
+    "speech": ["--model", "speech", "--model-options", "hidden=64,48,64,40", "--data", "synthetic:classes=12,shape=440"],
+    "local-image": ["--model", "local-image", "--model-options", "kernel=3,stages=2,filters=6", "--data",
+                    "synthetic:classes=4,shape=3x20x20"],
+    "resnet50": ["--model", "resnet50", "--model-options", "stem=small,zero_init=true", "--data",
+                 "synthetic:classes=4,shape=3x8x8"],
+}
+# (stages, tensor, replicas), and what else is said.
+GRIDS = {
+    "tensor": (1, 2, 1),
+    "stages": (2, 1, 1),
+    "grid": (2, 2, 2),
+}
+
+
+class Partition(job_test.JobTest):
+    def recipe(self, model, name, *more, samples=STEPS * BATCH, batch=BATCH, noise=1):
+        options = [f"{word},samples={samples},seed=3,noise={noise}" if word.startswith("synthetic:") else word
+                   for word in MODELS[model]]
+        return [*options, "--set", "epochs=1", "--set", "lr=0.02", "--batch", str(batch), "--log-every", "1", "--threads",
+                "1", "--out", self.path(name), *more]
+
+    def cut(self, stages, tensor, replicas):
+        return ["--stages", str(stages), "--tensor", str(tensor), "--replicas", str(replicas)]
+
+    def expect_close(self, found, wanted, within=1e-4):
+        self.assertEqual(len(found), len(wanted))
+        for one, other in zip(found, wanted):
+            self.assertLess(abs(one - other), within * other)
+
+    def test_a_network_that_is_cut_has_the_losses_of_the_whole(self):
+        for number, model in enumerate(MODELS):
+            # Batch norm normalises over what a worker has of a micro-batch, so the whole has as many.
+            parts = 2 if model == "resnet50" else 1
+            batch = 32 if model == "resnet50" else BATCH  # few samples make the statistics, and so losses, shaky
+            size = {"batch": batch, "samples": STEPS * batch}
+            whole = {}
+            # The largest is only cut in all ways at once.
+            grids = {"grid": GRIDS["grid"]} if model == "resnet50" else GRIDS
+            for replicas, accumulate in {(grid[2], parts if grid[0] > 1 else 1) for grid in grids.values()}:
+                name = f"{model}-{replicas}-{accumulate}"
+                self.train(*self.recipe(model, name, **size), "--algorithm", "allreduce", "--workers", str(replicas), "--accumulate",
+                           str(accumulate), "--transport", "threads")
+                whole[replicas, accumulate] = self.losses(name)
+                self.assertEqual(len(whole[replicas, accumulate]), STEPS)
+            for kind, grid in grids.items():
+                stages, _, replicas = grid
+                accumulate = parts if stages > 1 else 1
+                for transport in TRANSPORTS if model == "mlp" else [TRANSPORTS[number % len(TRANSPORTS)]]:
+                    with self.subTest(model=model, grid=kind, transport=transport):
+                        name = f"{model}-{kind}-{transport}"
+                        more = ["--micro-batches", str(parts if parts > 1 else 4)]
+                        self.train(*self.recipe(model, name, **size), *self.cut(*grid), *more, "--transport",
+                                   transport)
+                        self.expect_close(self.losses(name), whole[replicas, accumulate])
+                        self.expect_every_sample_once(name, STEPS * batch)
+                        self.expect_nothing_left(name)
+
+    def test_each_order_of_a_pipeline_has_the_same_bits(self):
+        models = set()
+        for number, order in enumerate((["--pipeline", "1f1b"], ["--pipeline", "gpipe"], ["--recompute"],
+                                        ["--pipeline", "gpipe", "--recompute"])):
+            self.train(*self.recipe("lenet", f"run{number}"), *self.cut(3, 1, 1), *order, "--micro-batches", "6",
+                       "--transport", "socket")
+            models.add(self.model(f"run{number}"))
+        self.assertEqual(len(models), 1)
+
+    def test_a_gradient_is_clipped_by_the_length_of_the_whole(self):
+        more = ["--clip-norm", "0.1", "--micro-batches", "4"]
+        self.train(*self.recipe("mlp", "whole"), "--clip-norm", "0.1")
+        self.train(*self.recipe("mlp", "cut"), *self.cut(2, 2, 1), *more, "--transport", "socket")
+        self.expect_close(self.losses("cut"), self.losses("whole"))
+
+    def test_the_planner_cuts_by_itself_and_writes_down_how(self):
+        self.train(*self.recipe("lenet", "run"), "--partition", "2", "--transport", "socket")
+        with open(self.path("run") + "/run.yaml") as file:
+            text = file.read()
+        self.assertRegex(text, r"(?m)^(stage-at|cuts): .*\w")
+        # What it wrote down gives the same run.
+        self.train(self.path("run") + "/run.yaml", "--out", self.path("again"))
+        self.assertEqual(self.model("run"), self.model("again"))
+
+    def test_other_algorithms_train_copies_of_a_network_that_is_cut(self):
+        for algorithm in ("sync", "averaging", "gossip"):
+            with self.subTest(algorithm):
+                self.train(*self.recipe("mlp", algorithm, samples=1200), *self.cut(1, 2, 2), "--algorithm", algorithm,
+                           "--transport", "socket")
+                self.assertGreater(self.summary(algorithm)["test_accuracy"], 0.7)
+                self.expect_every_sample_once(algorithm, 1200)
+
+    def test_a_run_goes_on_bit_for_bit_and_with_another_cut(self):
+        more = ["--momentum", "0.9", "--transport", "socket"]
+        self.train(*self.recipe("lenet", "whole"), *self.cut(2, 2, 1), *more, "--epochs", "4")
+        self.train(*self.recipe("lenet", "part"), *self.cut(2, 2, 1), *more, "--epochs", "2")
+        self.train("--resume", self.path("part"), "--epochs", "4")
+        self.assertEqual(self.model("whole"), self.model("part"))
+        cuts = {"stages": ["--partition", "3", "--stages", "3", "--tensor", "1", "--workers", "3"],
+                "one": ["--partition", "0", "--stages", "1", "--tensor", "1", "--workers", "1"],
+                "tensor": ["--stages", "1", "--tensor", "2", "--workers", "2"]}
+        for name, cut in cuts.items():
+            with self.subTest(name):
+                self.train(*self.recipe("lenet", name), *self.cut(2, 2, 1), *more, "--epochs", "2")
+                self.train("--resume", self.path(name), "--epochs", "4", *cut)
+                self.expect_close(self.losses(name)[2 * STEPS:], self.losses("whole")[2 * STEPS:], within=0.02)
+                self.expect_every_sample_once(name, 4 * STEPS * BATCH)
+
+    def test_a_killed_part_ends_the_run_which_goes_on_from_its_checkpoint(self):
+        for transport in job_test.SURVIVABLE:
+            for victim in (0, 1, 3):
+                with self.subTest(transport=transport, victim=victim):
+                    name = f"{transport}-{victim}"
+                    process = self.start(*self.recipe("mlp", name, samples=6000), *self.cut(2, 2, 1), "--checkpoint-every",
+                                         "5", "--epochs", "9", "--transport", transport, "--chaos",
+                                         f"kill worker {victim} at step 23")
+                    output, _ = process.communicate(timeout=job_test.DEADLINE)
+                    self.assertNotEqual(process.returncode, 0, output)
+                    self.assertIn(f"worker {victim}", output)
+                    self.expect_nothing_left(name)
+                    self.train("--resume", self.path(name), "--epochs", "1", "--chaos", "")
+                    self.expect_every_sample_once(name, 6000)
+
+    def test_ctrl_c_stops_all_at_the_same_step(self):
+        process = self.start(*self.recipe("mlp", "run", samples=6000), *self.cut(2, 2, 2), "--epochs", "50", "--transport",
+                             "socket")
+        self.wait_for_steps("run", process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=job_test.DEADLINE)
+        self.assertEqual(process.returncode, 130, output)
+        self.assertIn("--resume", output)
+        epochs = self.summary("run")["epochs"] + 1
+        self.train("--resume", self.path("run"), "--epochs", str(epochs))
+        self.expect_every_sample_once("run", epochs * 6000)
+
+    def test_a_loss_that_is_no_number_ends_all_with_its_layer(self):
+        output = self.train(*self.recipe("mlp", "run"), *self.cut(2, 2, 1), "--lr", "1e30", "--transport", "socket", code=3)
+        self.assertRegex(output, "first seen in (layer|parameter) '")
+        self.expect_nothing_left("run")
+
+    def test_beginning_with_a_model_and_keeping_the_best(self):
+        self.train(*self.recipe("mlp", "first"), "--epochs", "2")
+        output = self.train(*self.recipe("mlp", "second"), *self.cut(2, 1, 1), "--init", self.path("first"), "--freeze",
+                            "hidden1.*", "--validation", "0.2", "--epochs", "3", "--transport", "socket")
+        self.assertIn("kept hidden1.weight", output)
+        self.assertEqual(self.tensor("first", "hidden1.weight"), self.tensor("second", "hidden1.weight"))
+        self.assertNotEqual(self.tensor("first", "output.weight"), self.tensor("second", "output.weight"))
+
+    def tensor(self, name, key):
+        import json
+        data = self.model(name)
+        length = int.from_bytes(data[:8], "little")
+        begin, end = json.loads(data[8:8 + length])[key]["data_offsets"]
+        return data[8 + length + begin:8 + length + end]
+
+    def test_a_model_too_large_for_a_process_trains_when_it_is_cut(self):
+        # 21 million parameters: 84 MB, and as much for gradients and for momentum.
+        model = ["--model", "speech", "--model-options", "hidden=2560,2560,2560", "--data",
+                 "synthetic:classes=2000,shape=440,samples=64,seed=3", "--epochs", "1", "--batch", "16", "--threads", "1",
+                 "--momentum", "0.9", "--lr", "0.01", "--validation", "0", "--transport", "socket"]
+
+        def limited(*arguments):
+            def limit():
+                resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))
+
+            return subprocess.run([job_test.PROGRAM, "train", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, timeout=job_test.DEADLINE, preexec_fn=limit,
+                                  env={**os.environ, "TMPDIR": self.scratch.name})
+
+        whole = limited(*model, "--algorithm", "allreduce", "--workers", "1", "--out", self.path("whole"))
+        self.assertNotEqual(whole.returncode, 0)
+        cut = limited(*model, "--tensor", "4", "--out", self.path("cut"))
+        self.assertEqual(cut.returncode, 0, cut.stdout)
+        self.expect_every_sample_once("cut", 64)
+
+    def test_what_cannot_be_cut_is_refused_before_anything_runs(self):
+        cases = {
+            ("--stages", "9"): "its 6 layers are too few for --stages 9",
+            ("--partition", "4", "--stages", "3"): "--partition 4 is not --stages 3 times",
+            ("--tensor", "2", "--workers", "3"): "--workers 3: expected a multiple of 2",
+            ("--tensor", "2", "--workers", "4", "--replicas", "4"): "--workers 4 contradicts --replicas 4",
+            ("--tensor", "2", "--algorithm", "downpour"): "--algorithm downpour",
+            ("--tensor", "2", "--cuts", "hidden1=region"): "layer 'hidden1' (dense) cannot be cut by region",
+            ("--tensor", "2", "--cuts", "hiden1=outputs"): "has no layer 'hiden1'",
+            ("--tensor", "2", "--cuts", "hidden1"): "expected LAYER=outputs",
+            ("--stages", "2", "--stage-at", "output,relu1"): "is not behind",
+            ("--stages", "2", "--stage-at", "nothing"): "has no layer 'nothing'",
+            ("--tensor", "200"): "200",
+        }
+        for arguments, wanted in cases.items():
+            with self.subTest(arguments):
+                output = self.train(*self.recipe("mlp", "run"), *arguments, code=2)
+                self.assertEqual(output.count("\n"), 1, output)
+                self.assertIn(wanted, output)
+                self.assertFalse(os.path.exists(self.path("run")))
+
+
+if __name__ == "__main__":
+    job_test.PROGRAM = sys.argv.pop(1)
+    main()
