@@ -34,6 +34,7 @@ void add_status_command(CLI::App& app, const Terminal& terminal);
 void add_eval_command(CLI::App& app, const Terminal& terminal);
 void add_predict_command(CLI::App& app);
 void add_info_command(CLI::App& app);
+void add_plan_command(CLI::App& app, const Terminal& terminal, const JobPlace& place);
 void add_models_command(CLI::App& app, const Terminal& terminal);
 void add_data_command(CLI::App& app, const Terminal& terminal);
 void add_doctor_command(CLI::App& app, const Terminal& terminal, int& exit_code);

@@ -1,5 +1,10 @@
 #include "data_options.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/error.h"
 #include "checks.h"
 
 namespace distbelief {
@@ -43,6 +48,22 @@ void add_compute_options(CLI::App& command, ComputeOptions& options) {
       ->type_name("N")
       ->check(whole_number(0, 4096))
       ->group("Computing");
+}
+
+Shape parse_shape(const std::string& text) {
+  std::vector<std::int64_t> dims;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    std::int64_t size = 0;
+    const auto [stop, error] = std::from_chars(at, end, size);
+    if (error != std::errc() || size < 1 || (stop < end && (*stop != 'x' || stop + 1 == end))) {
+      throw InputError(fmt::format("--input {}: expected sizes of 1 or more with x between, such as 3x224x224", text));
+    }
+    dims.push_back(size);
+    at = stop + 1;
+  }
+  return Shape(dims);
 }
 
 }  // namespace distbelief

@@ -25,6 +25,9 @@ void add_reading_options(CLI::App& command, DataOptions& options,
 void add_test_data_option(CLI::App& command, DataOptions& options, const std::string& help);
 void add_split_option(CLI::App& command, DataOptions& options, const std::string& help);
 
+/// "3x224x224". Throws InputError that names --input.
+Shape parse_shape(const std::string& text);
+
 /// --batch and --threads of a command that computes with a trained model.
 struct ComputeOptions {
   std::int64_t batch = 256;

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -56,22 +55,6 @@ TrainingMemory training_memory(const Graph& graph, const InfoArguments& argument
                      static_cast<std::uint64_t>(make_rule({.name = arguments.optimizer})->slots());
   memory.activations = program.arena_bytes() * static_cast<std::uint64_t>(lanes);
   return memory;
-}
-
-Shape parse_shape(const std::string& text) {
-  std::vector<std::int64_t> dims;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at < end) {
-    std::int64_t size = 0;
-    const auto [stop, error] = std::from_chars(at, end, size);
-    if (error != std::errc() || size < 1 || (stop < end && (*stop != 'x' || stop + 1 == end))) {
-      throw InputError(fmt::format("--input {}: expected sizes of 1 or more with x between, such as 3x224x224", text));
-    }
-    dims.push_back(size);
-    at = stop + 1;
-  }
-  return Shape(dims);
 }
 
 bool is_trained(const std::string& source) {

@@ -6,7 +6,7 @@
 
 #include "exec/compute_watch.h"
 #include "exec/part_links.h"
-#include "exec/pipeline_order.h"
+#include "plan/pipeline_order.h"
 #include "exec/program.h"
 #include "exec/thread_mode.h"
 #include "tensor/buffer.h"

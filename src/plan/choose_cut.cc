@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSweeps = 3;
 
-std::int64_t micro_batch_rows(const CutRequest& request) {
-  return std::max<std::int64_t>(1, (request.rows + request.micro_batches - 1) / request.micro_batches);
+std::int64_t micro_batch_rows(const SimulatedStep& step) {
+  return std::max<std::int64_t>(1, (step.rows + step.micro_batches - 1) / step.micro_batches);
 }
 
 /// Cuts of a whole network, of which some layers decide for themselves and the others follow what they read.
@@ -110,9 +110,11 @@ class CutSearch {
   double cost(const std::vector<Cut>& decided) {
     partition_.cuts = followed(decided);
     const NetworkPart part = part_of(graph_, table_, partition_, 0, 0);
-    double seconds = 0;
-    for (NodeId id = 1; id <= part.graph.output(); ++id) {
-      seconds += cost_of(part.graph, id, micro_batch_rows(request_), request_.tensor, request_.machine).seconds();
+    double seconds = update_seconds(part.table.optimized_size(), request_.step.optimizer_slots, request_.step.machine) /
+                     static_cast<double>(request_.step.micro_batches);
+    for (const NodeCost& cost :
+         node_costs(part.graph, part.table, micro_batch_rows(request_.step), request_.tensor, request_.step.machine)) {
+      seconds += cost.seconds();
     }
     return seconds;
   }
@@ -125,54 +127,102 @@ class CutSearch {
   std::vector<NodeId> deciders_;
 };
 
-/// Where stages begin: the runs of nodes whose costliest is cheapest.
-std::vector<int> choose_stages(const Graph& graph, const std::vector<double>& costs, int stages) {
-  const auto nodes = static_cast<int>(graph.nodes().size());
-  std::vector<double> before(static_cast<std::size_t>(nodes) + 1, 0);
-  for (int i = 0; i < nodes; ++i) {
-    before[static_cast<std::size_t>(i) + 1] = before[static_cast<std::size_t>(i)] + costs[static_cast<std::size_t>(i)];
+/// What one of the processes that share a node has of it.
+struct NodeLoad {
+  double seconds = 0;            ///< for a micro-batch, exchanges before the node included
+  std::int64_t kept_bytes = 0;   ///< for training, whatever the micro-batches
+  std::int64_t value_bytes = 0;  ///< for each open micro-batch
+};
+
+/// Where stages begin: the runs of nodes whose costliest is cheapest, of those that fit the memory.
+class StageSearch {
+ public:
+  StageSearch(const std::vector<NodeLoad>& loads, const CutRequest& request)
+      : request_(request), nodes_(loads.size()), before_(loads.size() + 1) {
+    for (std::size_t i = 0; i < nodes_; ++i) {
+      before_[i + 1] = {before_[i].seconds + loads[i].seconds, before_[i].kept_bytes + loads[i].kept_bytes,
+                        before_[i].value_bytes + loads[i].value_bytes};
+    }
   }
-  // least[s][i]: the costliest of s stages that end before node i; node 0 is the input.
-  const double none = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> least(static_cast<std::size_t>(stages) + 1,
-                                         std::vector<double>(static_cast<std::size_t>(nodes) + 1, none));
-  std::vector<std::vector<int>> begins(least.size(), std::vector<int>(static_cast<std::size_t>(nodes) + 1, 1));
-  least[0][1] = 0;
-  for (std::size_t s = 1; s < least.size(); ++s) {
-    for (std::size_t end = 2; end <= static_cast<std::size_t>(nodes); ++end) {
-      for (std::size_t begin = 1; begin < end; ++begin) {
-        const double worst = std::max(least[s - 1][begin], before[end] - before[begin]);
-        if (worst < least[s][end]) {
-          least[s][end] = worst;
-          begins[s][end] = static_cast<int>(begin);
+
+  /// The stage of each node; empty when nothing fits.
+  std::vector<int> best(std::int64_t memory_limit) const {
+    // least[s][i]: the costliest of s stages that end before node i; node 0 is the input.
+    const double none = std::numeric_limits<double>::infinity();
+    const auto stages = static_cast<std::size_t>(request_.stages);
+    std::vector<std::vector<double>> least(stages + 1, std::vector<double>(nodes_ + 1, none));
+    std::vector<std::vector<std::size_t>> begins(stages + 1, std::vector<std::size_t>(nodes_ + 1, 1));
+    least[0][1] = 0;
+    for (std::size_t s = 1; s <= stages; ++s) {
+      for (std::size_t end = 2; end <= nodes_; ++end) {
+        for (std::size_t begin = 1; begin < end; ++begin) {
+          const double worst = std::max(least[s - 1][begin], before_[end].seconds - before_[begin].seconds);
+          if (worst < least[s][end] && fits(static_cast<int>(s) - 1, begin, end, memory_limit)) {
+            least[s][end] = worst;
+            begins[s][end] = begin;
+          }
         }
       }
     }
+    if (least[stages][nodes_] == none) {
+      return {};
+    }
+    std::vector<int> stage(nodes_, 0);
+    std::size_t end = nodes_;
+    for (std::size_t s = stages; s > 0; --s) {
+      const std::size_t begin = begins[s][end];
+      std::fill(stage.begin() + static_cast<std::ptrdiff_t>(begin), stage.begin() + static_cast<std::ptrdiff_t>(end),
+                static_cast<int>(s) - 1);
+      end = begin;
+    }
+    return stage;
   }
-  std::vector<int> stage(static_cast<std::size_t>(nodes), 0);
-  int end = nodes;
-  for (int s = stages; s > 0; --s) {
-    const int begin = begins[static_cast<std::size_t>(s)][static_cast<std::size_t>(end)];
-    std::fill(stage.begin() + begin, stage.begin() + end, s - 1);
-    end = begin;
-  }
-  return stage;
-}
 
-/// What each node of the whole network costs one of the processes that share it, exchanges before it included.
-std::vector<double> node_costs(const Graph& graph, const ParameterTable& table, const Partition& unstaged,
-                               const CutRequest& request) {
+ private:
+  bool fits(int stage, std::size_t begin, std::size_t end, std::int64_t limit) const {
+    if (limit == 0) {
+      return true;
+    }
+    const SimulatedStep& step = request_.step;
+    const std::int64_t slots =
+        step.recompute ? 1 : pipeline_slots(step.order, stage, request_.stages, step.micro_batches);
+    return before_[end].kept_bytes - before_[begin].kept_bytes +
+               slots * (before_[end].value_bytes - before_[begin].value_bytes) <=
+           limit;
+  }
+
+  const CutRequest& request_;
+  const std::size_t nodes_;
+  std::vector<NodeLoad> before_;  ///< sums over the nodes before
+};
+
+std::vector<NodeLoad> node_loads(const Graph& graph, const ParameterTable& table, const Partition& unstaged,
+                                 const CutRequest& request) {
   const NetworkPart part = part_of(graph, table, unstaged, 0, 0);
-  std::vector<double> costs(graph.nodes().size(), 0);
+  const SimulatedStep& step = request.step;
+  const std::int64_t rows = micro_batch_rows(step);
+  const std::vector<NodeCost> costs = node_costs(part.graph, part.table, rows, request.tensor, step.machine);
+  const std::int64_t copies = 2 + (step.micro_batches > 1 ? 1 : 0) + step.optimizer_slots;
+  std::vector<NodeLoad> loads(graph.nodes().size());
   std::size_t next = 1;
   for (NodeId id = 1; id <= part.graph.output(); ++id) {
-    costs[std::min(next, costs.size() - 1)] +=
-        cost_of(part.graph, id, micro_batch_rows(request), request.tensor, request.machine).seconds();
-    if (next < costs.size() && part.graph.node(id).name == graph.nodes()[next].name) {
+    const Node& node = part.graph.node(id);
+    NodeLoad& load = loads[std::min(next, loads.size() - 1)];
+    load.seconds += costs[static_cast<std::size_t>(id)].seconds();
+    load.value_bytes += node.output.shape.elements() * rows * static_cast<std::int64_t>(sizeof(float));
+    std::int64_t floats = 0;
+    for (const ParameterSpec& spec : node.layer->parameters(part.graph.input_specs(id))) {
+      floats += spec.shape.elements();
+    }
+    load.kept_bytes += floats * copies * static_cast<std::int64_t>(sizeof(float));
+    load.seconds +=
+        update_seconds(floats, step.optimizer_slots, step.machine) / static_cast<double>(step.micro_batches);
+    load.seconds += step.micro_batches > 1 ? accumulate_seconds(floats, step.machine) : 0;
+    if (next < loads.size() && node.name == graph.nodes()[next].name) {
       ++next;
     }
   }
-  return costs;
+  return loads;
 }
 
 }  // namespace
@@ -187,34 +237,35 @@ Partition choose_partition(const Graph& graph, const ParameterTable& table, cons
   if (request.tensor > 1) {
     partition.cuts = CutSearch(graph, table, request).best();
   }
-  partition.stage = choose_stages(graph, node_costs(graph, table, partition, request), request.stages);
+  const StageSearch search(node_loads(graph, table, partition, request), request);
+  partition.stage = search.best(request.memory_limit);
+  if (partition.stage.empty()) {
+    partition.stage = search.best(0);
+  }
   partition.stages = request.stages;
   return partition;
 }
 
 Prediction predict(const Graph& graph, const ParameterTable& table, const Partition& partition,
-                   const CutRequest& request) {
+                   const SimulatedStep& step, const ArenaBytes& arena) {
+  const std::vector<NetworkPart> parts = all_parts(graph, table, partition);
+  const SimulatedTimes times = simulate(parts, partition.tensor, step);
   Prediction prediction;
-  double busiest = 0;
-  for (int stage = 0; stage < partition.stages; ++stage) {
-    const NetworkPart part = part_of(graph, table, partition, stage, 0);
-    StagePrediction own;
-    for (NodeId id = 1; id <= part.graph.output(); ++id) {
-      const NodeCost cost =
-          cost_of(part.graph, id, micro_batch_rows(request), partition.tensor, request.machine);
-      const auto times = static_cast<double>(request.micro_batches);
-      own.compute += times * (cost.forward + cost.backward);
-      own.exchange += times * cost.exchange;
-      own.sent_bytes += request.micro_batches * cost.sent_bytes;
-      own.layers += cost.exchange > 0 ? 0 : 1;
-    }
-    own.parameters = part.table.parameter_count();
-    busiest = std::max(busiest, own.compute + own.exchange);
-    prediction.stages.push_back(own);
+  prediction.step_seconds = times.step_seconds;
+  double waits = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    ProcessPrediction own = {.stage = static_cast<int>(i) / partition.tensor,
+                             .position = static_cast<int>(i) % partition.tensor,
+                             .time = times.processes[i],
+                             .memory = {},
+                             .parameters = parts[i].table.parameter_count()};
+    own.memory = part_memory(parts[i], own.stage, partition.stages, step, arena);
+    prediction.most_memory = std::max(prediction.most_memory, own.memory.total());
+    waits += own.time.stage_wait + own.time.end_wait;
+    prediction.processes.push_back(std::move(own));
   }
-  const double waits = busiest / static_cast<double>(request.micro_batches) * (partition.stages - 1);
-  prediction.step_seconds = busiest + waits;
-  prediction.bubble = prediction.step_seconds > 0 ? waits / prediction.step_seconds : 0;
+  const double all = times.step_seconds * static_cast<double>(parts.size());
+  prediction.bubble = partition.stages > 1 && all > 0 ? waits / all : 0;
   return prediction;
 }
 

@@ -3,11 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
-#include <optional>
+#include <map>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "exec/part_arena.h"
+#include "params/update_rule.h"
 
 namespace distbelief {
 namespace {
@@ -39,8 +41,8 @@ std::vector<std::string> split(const std::string& text, char at) {
   for (const Node& node : graph.nodes()) {
     names.push_back(node.name);
   }
-  throw InputError(fmt::format("--{}: model {} has no layer '{}'{}", option, graph.name(), name,
-                               did_you_mean(name, names)));
+  throw InputError(
+      fmt::format("--{}: model {} has no layer '{}'{}", option, graph.name(), name, did_you_mean(name, names)));
 }
 
 std::string stage_at_text(const Graph& graph, const Partition& partition) {
@@ -61,6 +63,9 @@ std::string cuts_text(const Graph& graph, const Partition& partition) {
       cuts.push_back(graph.nodes()[i].name + "=" + found->first);
     }
   }
+  if (cuts.empty() && partition.tensor > 1) {
+    return "*=whole";  // nobody shall plan again because nothing was said
+  }
   return fmt::format("{}", fmt::join(cuts, ","));
 }
 
@@ -76,56 +81,129 @@ std::int64_t micro_batches_of(const RunConfig& config) {
   if (config.stages <= 1 || config.accumulate > 1) {
     return config.accumulate;
   }
-  const std::int64_t wanted =
-      config.micro_batches > 0 ? config.micro_batches : kMicroBatchesOfAStage * config.stages;
+  const std::int64_t wanted = config.micro_batches > 0 ? config.micro_batches : kMicroBatchesOfAStage * config.stages;
   return std::min(wanted, batch_per_worker(config));
 }
 
-CutRequest cut_request(const RunConfig& config, int stages, int tensor) {
+CutRequest cut_request(const RunConfig& config, int stages, int tensor, const PlanPlace& place) {
   RunConfig cut = config;
   cut.stages = stages;
   cut.tensor = tensor;
-  return {.stages = stages, .tensor = tensor, .rows = batch_per_worker(config), .micro_batches = micro_batches_of(cut)};
+  RuleOptions rule = {.name = config.optimizer, .nesterov = config.nesterov};
+  if (config.momentum >= 0) {
+    rule.momentum = config.momentum;
+  }
+  return {.stages = stages,
+          .tensor = tensor,
+          .step = {.rows = batch_per_worker(config),
+                   .micro_batches = micro_batches_of(cut),
+                   .order = config.pipeline == "gpipe" ? PipelineOrder::gpipe : PipelineOrder::one_forward_one_backward,
+                   .recompute = config.recompute,
+                   .replicas = static_cast<int>(replicas_of(config)),
+                   .optimizer_slots = make_rule(rule)->slots(),
+                   .machine = place.machine},
+          .memory_limit = place.memory_limit};
+}
+
+namespace {
+
+bool is_cut_in_full(const RunConfig& config) {
+  return config.stages > 0 && config.tensor > 0 && (config.stages == 1 || !config.stage_at.empty()) &&
+         (config.tensor == 1 || !config.cuts.empty());
+}
+
+void best_first(std::vector<WeighedCut>& cuts) {
+  std::ranges::stable_sort(cuts, [](const WeighedCut& a, const WeighedCut& b) {
+    const auto worth = [](const WeighedCut& cut) {
+      return std::tuple(!cut.problem.empty(), !cut.fits, cut.prediction.step_seconds);
+    };
+    return worth(a) < worth(b);
+  });
+}
+
+WeighedCut weigh(const RunConfig& config, const Graph& graph, const ParameterTable& table, int stages, int tensor,
+                 const PlanPlace& place) {
+  const CutRequest request = cut_request(config, stages, tensor, place);
+  WeighedCut cut = {.config = config, .stages = stages, .tensor = tensor, .step = request.step};
+  cut.config.stages = stages;
+  cut.config.tensor = tensor;
+  try {
+    if (!is_cut_in_full(cut.config)) {
+      const Partition chosen = choose_partition(graph, table, request);
+      if (config.stage_at.empty()) {
+        cut.config.stage_at = stage_at_text(graph, chosen);
+      }
+      if (config.cuts.empty()) {
+        cut.config.cuts = cuts_text(graph, chosen);
+      }
+    }
+    cut.partition = partition_of(cut.config, graph);
+    cut.prediction = predict(graph, table, cut.partition, request.step);
+    cut.fits = place.memory_limit == 0 || cut.prediction.most_memory <= place.memory_limit;
+  } catch (const InputError& error) {
+    cut.problem = error.what();
+    cut.fits = false;
+  }
+  return cut;
+}
+
+}  // namespace
+
+std::vector<WeighedCut> weigh_cuts(const RunConfig& config, const Graph& graph, const ParameterTable& table,
+                                   const PlanPlace& place) {
+  const auto parts = static_cast<int>(parts_of(config));
+  std::vector<WeighedCut> cuts;
+  for (int stages = 1; stages <= parts; ++stages) {
+    if (parts % stages == 0 && (config.stages == 0 || config.stages == stages) &&
+        (config.tensor == 0 || config.tensor == parts / stages)) {
+      cuts.push_back(weigh(config, graph, table, stages, parts / stages, place));
+    }
+  }
+  best_first(cuts);
+  return cuts;
+}
+
+void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table,
+                   std::int64_t memory_limit) {
+  std::map<std::string, std::int64_t> known;  // many parts look alike
+  const auto arena = [&](const NetworkPart& part, std::int64_t rows) {
+    std::string look = fmt::format("{}", rows);
+    for (const Node& node : part.graph.nodes()) {
+      look += fmt::format(" {} {}", node.name, node.output.shape.text());
+    }
+    const auto [found, fresh] = known.try_emplace(std::move(look), 0);
+    if (fresh) {
+      found->second = compiled_arena_bytes(part, rows);
+    }
+    return found->second;
+  };
+  for (std::size_t i = 0; i < cuts.size() && (i == 0 || memory_limit > 0); ++i) {
+    WeighedCut& cut = cuts[i];
+    if (!cut.problem.empty()) {
+      continue;
+    }
+    const std::vector<NetworkPart> parts = all_parts(graph, table, cut.partition);
+    cut.prediction.most_memory = 0;
+    for (std::size_t at = 0; at < parts.size(); ++at) {
+      ProcessPrediction& process = cut.prediction.processes[at];
+      process.memory = part_memory(parts[at], process.stage, cut.stages, cut.step, arena);
+      cut.prediction.most_memory = std::max(cut.prediction.most_memory, process.memory.total());
+    }
+    cut.compiled = true;
+    cut.fits = memory_limit == 0 || cut.prediction.most_memory <= memory_limit;
+  }
+  best_first(cuts);
 }
 
 void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table) {
-  const auto parts = static_cast<int>(parts_of(config));
-  if (parts == 1 || (config.stages > 0 && config.tensor > 0 && (config.stages == 1 || !config.stage_at.empty()) &&
-                     (config.tensor == 1 || !config.cuts.empty()))) {
+  if (parts_of(config) == 1 || is_cut_in_full(config)) {
     return;
   }
-  double least = std::numeric_limits<double>::infinity();
-  std::optional<Partition> best;
-  std::string problem;
-  for (int stages = 1; stages <= parts; ++stages) {
-    const bool fits = parts % stages == 0 && (config.stages == 0 || config.stages == stages) &&
-                      (config.tensor == 0 || config.tensor == parts / stages);
-    if (!fits) {
-      continue;
-    }
-    try {
-      const CutRequest request = cut_request(config, stages, parts / stages);
-      Partition partition = choose_partition(graph, table, request);
-      const double seconds = predict(graph, table, partition, request).step_seconds;
-      if (seconds < least) {
-        least = seconds;
-        best = std::move(partition);
-      }
-    } catch (const InputError& error) {
-      problem = error.what();
-    }
+  const std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table);
+  if (cuts.empty() || !cuts.front().problem.empty()) {
+    throw InputError(cuts.empty() ? "no stages and tensor make up --partition" : cuts.front().problem);
   }
-  if (!best) {
-    throw InputError(problem);
-  }
-  config.stages = best->stages;
-  config.tensor = best->tensor;
-  if (config.stage_at.empty()) {
-    config.stage_at = stage_at_text(graph, *best);
-  }
-  if (config.cuts.empty()) {
-    config.cuts = cuts_text(graph, *best);
-  }
+  config = cuts.front().config;
 }
 
 Partition partition_of(const RunConfig& config, const Graph& graph) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "config/run_config.h"
 #include "plan/choose_cut.h"
 #include "plan/grid.h"
@@ -12,11 +15,41 @@ Grid grid_of(const RunConfig& config);
 /// Micro-batches of a step.
 std::int64_t micro_batches_of(const RunConfig& config);
 
+/// What a plan is made for, besides the run's own options.
+struct PlanPlace {
+  MachineModel machine = {};
+  std::int64_t memory_limit = 0;  ///< bytes of each process; 0: none
+};
+
 /// What the planner is asked for a run.
-CutRequest cut_request(const RunConfig& config, int stages, int tensor);
+CutRequest cut_request(const RunConfig& config, int stages, int tensor, const PlanPlace& place = {});
+
+/// One way to cut a run's network, and what is predicted of it.
+struct WeighedCut {
+  RunConfig config;  ///< with stages, tensor, stage-at and cuts filled in
+  int stages = 1;
+  int tensor = 1;
+  SimulatedStep step = {};
+  Partition partition = {};
+  Prediction prediction = {};
+  std::string problem = {};  ///< why it cannot be done; then there is no prediction
+  bool fits = true;          ///< every process keeps to the memory limit
+  bool compiled = false;     ///< memory is what its programs take, not an estimate
+};
+
+/// All stages × tensor that the run may have, those first that can be done and fit the memory, in the order of their
+/// step times. What the user said of stages and cuts holds for all.
+std::vector<WeighedCut> weigh_cuts(const RunConfig& config, const Graph& graph, const ParameterTable& table,
+                                   const PlanPlace& place = {});
+
+/// Compiles the parts of the first of them, or of all when there is a limit, and puts what their programs take in the
+/// place of estimates; then sorts them as weigh_cuts() does. Nothing of the network is allocated.
+void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table,
+                   std::int64_t memory_limit);
 
 /// Fills in what the user did not say of how the network is cut: stages, tensor, stage-at and cuts. Does nothing for a
-/// network in one process. Throws InputError when it cannot be cut so, saying what would work.
+/// network in one process, nor where all of it is said: workers that read what another process has planned never plan
+/// themselves. Throws InputError when it cannot be cut so, saying what would work.
 void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table);
 
 /// As stage-at and cuts say. Throws InputError for layers that there are not.

@@ -16,7 +16,7 @@ from program import CLASSES, PROGRAM, REGRESSION, SPARSE, ProgramTest, idx, idx_
 
 
 class Help(ProgramTest):
-    COMMANDS = ["train", "eval", "predict", "info", "models", "data", "doctor", "completion"]
+    COMMANDS = ["train", "eval", "predict", "info", "plan", "models", "data", "doctor", "completion"]
 
     def test_no_arguments_show_every_command(self):
         text = self.succeed()

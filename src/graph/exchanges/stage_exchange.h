@@ -16,6 +16,7 @@ class SendValue : public Layer {
   ValueSpec output(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs /*inputs*/) const override { return 0; }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
+  const Options& options() const { return options_; }
 
  private:
   Options options_;
@@ -35,6 +36,7 @@ class ReceiveValue : public Layer {
   ValueSpec output(ValueSpecs inputs) const override;
   std::int64_t flops(ValueSpecs /*inputs*/) const override { return 0; }
   std::unique_ptr<Kernel> compile(const Engine& engine, ValueLayouts inputs, Purpose purpose) const override;
+  const Options& options() const { return options_; }
 
  private:
   Options options_;

@@ -1,4 +1,4 @@
-#include "exec/pipeline_order.h"
+#include "plan/pipeline_order.h"
 
 #include <algorithm>
 

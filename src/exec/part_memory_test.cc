@@ -1,0 +1,50 @@
+// What plan/ predicts without compiling, against what programs are.
+#include "plan/part_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "exec/layer_timer.h"
+#include "exec/part_arena.h"
+#include "graph/layers/dense.h"
+#include "plan/choose_cut.h"
+#include "plan/parameter_layout.h"
+#include "plan/test_networks.h"
+
+namespace distbelief {
+namespace {
+
+TEST(PartMemory, EstimateIsNearTheProgramsArena) {
+  for (const Graph& graph : {small_images(), equal_layers(6, 256)}) {
+    const ParameterTable table = layout_parameters(graph);
+    for (const auto& [stages, tensor] : std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
+      const SimulatedStep step = {.rows = 32, .micro_batches = 2};
+      const Partition partition = choose_partition(graph, table, {.stages = stages, .tensor = tensor, .step = step});
+      for (int stage = 0; stage < stages; ++stage) {
+        const NetworkPart part = part_of(graph, table, partition, stage, 0);
+        const auto estimate = static_cast<double>(estimated_arena_bytes(part, 16));
+        const auto real = static_cast<double>(compiled_arena_bytes(part, 16));
+        EXPECT_GT(estimate, 0.6 * real) << graph.name() << " " << stages << " x " << tensor << ", stage " << stage;
+        EXPECT_LT(estimate, 2.0 * real) << graph.name() << " " << stages << " x " << tensor << ", stage " << stage;
+      }
+    }
+  }
+}
+
+TEST(LayerTimer, TimesForwardAndBackward) {
+  const std::vector<ValueSpec> inputs = {{Shape{32, 64}, ValueKind::dense}};
+  const Dense dense({.units = 64});
+  const std::optional<LayerTime> time = time_layer(dense, inputs, {.parameters = true, .inputs = true}, 1);
+  ASSERT_TRUE(time.has_value());
+  EXPECT_GT(time->forward, 0);
+  EXPECT_GT(time->backward, 0);
+}
+
+TEST(LayerTimer, LeavesOutWhatIsTooLargeOrHangsOnTheData) {
+  const Dense dense({.units = 1 << 16});
+  EXPECT_FALSE(
+      time_layer(dense, std::vector<ValueSpec>{{Shape{1, 1 << 16}, ValueKind::dense}}, {.parameters = true}, 1));
+  EXPECT_FALSE(time_layer(dense, std::vector<ValueSpec>{{Shape{1, 8}, ValueKind::sparse}}, {.parameters = true}, 1));
+}
+
+}  // namespace
+}  // namespace distbelief

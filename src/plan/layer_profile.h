@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "plan/layer_times.h"
+
+namespace distbelief {
+
+/// Times of layers that were measured before, and a way to measure others. As text it is one line each, so that the
+/// next plan on the same machine measures nothing twice. One thread.
+class LayerProfile : public LayerTimes {
+ public:
+  using Measure = std::function<std::optional<LayerTime>(const Layer& layer, ValueSpecs inputs, Backward backward)>;
+
+  /// `machine`: on what it is measured, such as the processor's name; times of another are not believed. `threads`: of
+  /// each process.
+  LayerProfile(std::string machine, int threads, Measure measure);
+
+  std::optional<LayerTime> time_of(const Layer& layer, ValueSpecs inputs, Backward backward) override;
+
+  /// Takes over what text() has written. False when the text is something else: then nothing is taken over.
+  [[nodiscard]] bool read(std::string_view text);
+  /// All that is known, of other numbers of threads too.
+  std::string text() const;
+
+  int known() const { return static_cast<int>(times_.size()); }
+  int measured() const { return measured_; }          ///< now, and not before
+  int not_measured() const { return not_measured_; }  ///< layers that cannot be
+
+ private:
+  std::string key_of(const Layer& layer, ValueSpecs inputs, Backward backward) const;
+
+  const std::string machine_;
+  const int threads_;
+  const Measure measure_;
+  std::map<std::string, std::optional<LayerTime>> times_;  ///< nothing: cannot be measured
+  int measured_ = 0;
+  int not_measured_ = 0;
+};
+
+}  // namespace distbelief

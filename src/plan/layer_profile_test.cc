@@ -1,0 +1,77 @@
+#include "plan/layer_profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "graph/layers/dense.h"
+
+namespace distbelief {
+namespace {
+
+const std::vector<ValueSpec> kInputs = {{Shape{8, 16}, ValueKind::dense}};
+constexpr Backward kBoth = {.parameters = true, .inputs = true};
+
+/// Counts how often it is asked.
+struct Measure {
+  int* calls;
+  std::optional<LayerTime> operator()(const Layer& /*layer*/, ValueSpecs /*inputs*/, Backward /*backward*/) const {
+    ++*calls;
+    return LayerTime{0.001 * *calls, 0.002};
+  }
+};
+
+TEST(LayerProfile, MeasuresEachLayerOnce) {
+  int calls = 0;
+  LayerProfile profile("cpu", 1, Measure{&calls});
+  const Dense dense({.units = 4});
+  const Dense other({.units = 5});
+  (void)profile.time_of(dense, kInputs, kBoth);
+  EXPECT_DOUBLE_EQ(profile.time_of(dense, kInputs, kBoth)->forward, 0.001);
+  EXPECT_EQ(calls, 1);
+  (void)profile.time_of(other, kInputs, kBoth);
+  (void)profile.time_of(dense, std::vector<ValueSpec>{{Shape{9, 16}, ValueKind::dense}}, kBoth);
+  (void)profile.time_of(dense, kInputs, {.parameters = true});
+  EXPECT_EQ(calls, 4);
+}
+
+TEST(LayerProfile, RemembersAsText) {
+  int calls = 0;
+  LayerProfile profile("cpu", 1, Measure{&calls});
+  const Dense dense({.units = 4});
+  (void)profile.time_of(dense, kInputs, kBoth);
+  LayerProfile again("cpu", 1, Measure{&calls});
+  ASSERT_TRUE(again.read(profile.text()));
+  EXPECT_DOUBLE_EQ(again.time_of(dense, kInputs, kBoth)->forward, 0.001);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(again.text(), profile.text());
+  LayerProfile threads("cpu", 2, Measure{&calls});
+  ASSERT_TRUE(threads.read(profile.text()));
+  (void)threads.time_of(dense, kInputs, kBoth);
+  EXPECT_EQ(calls, 2);  // on two threads it is another time
+}
+
+TEST(LayerProfile, BelievesNothingElse) {
+  int calls = 0;
+  LayerProfile profile("cpu", 1, Measure{&calls});
+  (void)profile.time_of(Dense({.units = 4}), kInputs, kBoth);
+  const std::string text = profile.text();
+  const auto reads = [&](const std::string& some) {
+    LayerProfile other("cpu", 1, Measure{&calls});
+    return other.read(some) || other.known() > 0;
+  };
+  EXPECT_FALSE(LayerProfile("another cpu", 1, Measure{&calls}).read(text));
+  EXPECT_FALSE(reads(""));
+  EXPECT_FALSE(reads("\n\n\n"));
+  EXPECT_FALSE(reads(text.substr(0, text.size() - 1)));
+  EXPECT_FALSE(reads(text + "nan\t1\tdense\n"));
+  EXPECT_FALSE(reads(text + "-1\t1\tdense\n"));
+  EXPECT_FALSE(reads(text + "1\t1\t\n"));
+  EXPECT_FALSE(reads(text + "1 1 dense\n"));
+  EXPECT_FALSE(
+      reads("\x7f"
+            "ELF" +
+            text));
+}
+
+}  // namespace
+}  // namespace distbelief
