@@ -104,6 +104,9 @@ class Job {
       }
     }
     hear_the_rest();
+    if (stopped_at_once_) {
+      remove_stale_job_file(options_.folder);  // the coordinator had no time to
+    }
     const Launcher::Result& ends = launcher_.result();
     if (!summary_ && death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
       note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
