@@ -81,6 +81,12 @@ class Compare(job_test.JobTest):
         runs = self.runs("own")
         self.assertLess(runs["downpour:n-push=5:n-fetch=5"]["bytes_per_sample"], 0.5 * runs["downpour"]["bytes_per_sample"])
 
+    def test_networks_that_are_cut_beside_whole_ones(self):
+        self.compare(*self.recipe("cut", "--algorithms", "allreduce,allreduce:stages=2,allreduce:tensor=2", "--workers", "2"))
+        self.assertEqual({run["status"] for run in self.runs("cut").values()}, {"finished"})
+        with open(self.path("cut") + "/allreduce-stages-2/run.yaml") as file:
+            self.assertIn("stages: 2", file.read())
+
     def test_interrupted_it_goes_on_where_it_was(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number=number):

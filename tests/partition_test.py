@@ -115,6 +115,8 @@ class Partition(job_test.JobTest):
         self.train(*self.recipe("lenet", "part"), *self.cut(2, 2, 1), *more, "--epochs", "2")
         self.train("--resume", self.path("part"), "--epochs", "4")
         self.assertEqual(self.model("whole"), self.model("part"))
+        self.train("--resume", self.path("part"))  # of which nothing is left to do
+        self.assertEqual(self.model("whole"), self.model("part"))
         cuts = {"stages": ["--partition", "3", "--stages", "3", "--tensor", "1", "--workers", "3"],
                 "one": ["--partition", "0", "--stages", "1", "--tensor", "1", "--workers", "1"],
                 "tensor": ["--stages", "1", "--tensor", "2", "--workers", "2"]}
@@ -124,6 +126,17 @@ class Partition(job_test.JobTest):
                 self.train("--resume", self.path(name), "--epochs", "4", *cut)
                 self.expect_close(self.losses(name)[2 * STEPS:], self.losses("whole")[2 * STEPS:], within=0.02)
                 self.expect_every_sample_once(name, 4 * STEPS * BATCH)
+
+    def test_a_run_begun_with_workers_goes_on_with_as_many(self):
+        self.train(*self.recipe("mlp", "run"), "--workers", "4", "--stages", "2", "--transport", "socket")
+        self.train("--resume", self.path("run"), "--epochs", "2")
+        self.assertEqual(self.summary("run")["workers"], 4)
+        self.expect_every_sample_once("run", 2 * STEPS * BATCH)
+
+    def test_a_frozen_weight_beside_a_trained_bias_is_not_cut_by_inputs(self):
+        output = self.train(*self.recipe("mlp", "run"), "--tensor", "2", "--cuts", "hidden1=inputs", "--freeze",
+                            "hidden1.weight", code=2)
+        self.assertIn("its weight is frozen, and its bias is not", output)
 
     def test_a_killed_part_ends_the_run_which_goes_on_from_its_checkpoint(self):
         for transport in job_test.SURVIVABLE:
@@ -208,6 +221,8 @@ class Partition(job_test.JobTest):
             ("--stages", "2", "--stage-at", "output,relu1"): "is not behind",
             ("--stages", "2", "--stage-at", "nothing"): "has no layer 'nothing'",
             ("--tensor", "200"): "200",
+            ("--stages", "2", "--micro-batches", "300"): "--micro-batches 300: expected at most 256",
+            ("--tensor", "2", "--replicas", "2", "--algorithm", "gossip", "--gossip-quorum", "2"): "--gossip-quorum 2",
         }
         for arguments, wanted in cases.items():
             with self.subTest(arguments):

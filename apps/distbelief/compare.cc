@@ -70,9 +70,12 @@ std::pair<std::filesystem::path, Comparison> begin(const CompareArguments& argum
   const RunConfig common = resolve_given(unsaid, arguments.given);
   const std::vector<Contestant> contestants = contestants_of(arguments.algorithms.value_or(all_algorithms()), common);
   const CheckedRun checked = check_run(contestants.front().config);
-  for (const Contestant& contestant : contestants) {
-    if (contestant.label != contestant.config.algorithm) {  // those without options of their own are like the first
-      (void)check_run(contestant.config);
+  std::vector<CheckedRun> all(contestants.size(), checked);
+  for (std::size_t i = 1; i < contestants.size(); ++i) {
+    const Contestant& contestant = contestants[i];
+    // Those of whole networks without options of their own are like the first.
+    if (contestant.label != contestant.config.algorithm || parts_of(contestant.config) > 1) {
+      all[i] = check_run(contestant.config);
     }
   }
   if (!checked.has_test && !checked.has_validation) {
@@ -91,11 +94,11 @@ std::pair<std::filesystem::path, Comparison> begin(const CompareArguments& argum
     comparison.measure.target = target_of(*arguments.target, checked.has_classes);
   }
   const std::filesystem::path folder = new_folder(common, checked);
-  for (const Contestant& contestant : contestants) {
-    comparison.entries.push_back({.label = contestant.label, .folder = contestant.folder});
-    RunConfig config = contestant.config;
-    config.out = (folder / contestant.folder).string();
-    (void)make_run_folder(config, checked);
+  for (std::size_t i = 0; i < contestants.size(); ++i) {
+    comparison.entries.push_back({.label = contestants[i].label, .folder = contestants[i].folder});
+    RunConfig config = contestants[i].config;
+    config.out = (folder / contestants[i].folder).string();
+    (void)make_run_folder(config, all[i]);
   }
   return {folder, comparison};
 }

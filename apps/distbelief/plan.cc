@@ -270,6 +270,10 @@ void show_speedup(const PlanArguments& arguments, const RunConfig& asked, const 
     config.stages = machines == 1 ? 1 : asked.stages;
     config.tensor = machines == 1 ? 1 : asked.tensor;
     const std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table, around.place);
+    if (cuts.empty()) {
+      rows.push_back({fmt::format("{}", machines), "", "", "not a multiple of --stages or --tensor"});
+      continue;
+    }
     const WeighedCut& best = cuts.front();
     if (!best.problem.empty() || !best.fits) {
       rows.push_back(

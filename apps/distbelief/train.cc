@@ -107,6 +107,10 @@ RunConfig resolve(const TrainArguments& arguments) {
   const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
   config = resolve_given(std::move(config), arguments.given);
   forget_other_plan(before, config);
+  if (!arguments.resume.empty() && config.workers == 0 && config.replicas == before.replicas && parts_of(config) > 1 &&
+      parts_of(config) == parts_of(before)) {
+    config.workers = workers;
+  }
   settle_grid(config);
   settle_hosts(config, workers);
   settle_tls(config);

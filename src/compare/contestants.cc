@@ -125,6 +125,7 @@ std::string all_algorithms() { return fmt::format("{}", fmt::join(algorithms(), 
 
 std::vector<Contestant> contestants_of(const std::string& list, const RunConfig& common) {
   RunConfig settled = common;
+  settle_grid(settled);
   settle_hosts(settled, kUsualWorkers);
   settle_tls(settled);
   std::vector<Contestant> contestants;

@@ -245,6 +245,8 @@ void settle_grid(RunConfig& config) {
 
 namespace {
 
+constexpr std::int64_t kMostMicroBatches = 256;  // that PartLinks can tell from each other
+
 /// What is for networks that several workers hold together.
 void check_grid(const RunConfig& config) {
   const std::int64_t parts = parts_of(config);
@@ -254,6 +256,14 @@ void check_grid(const RunConfig& config) {
   if (config.workers % parts != 0) {
     throw InputError(fmt::format("--workers {}: expected a multiple of {}, the workers of each copy of the network",
                                  config.workers, parts));
+  }
+  if (config.replicas > 0 && config.workers != config.replicas * parts) {
+    throw InputError(fmt::format("--replicas {}: {} workers were started, {} a copy", config.replicas, config.workers,
+                                 parts));
+  }
+  if (std::max(config.micro_batches, config.accumulate) > kMostMicroBatches) {
+    throw InputError(fmt::format("--micro-batches {}: expected at most {}",
+                                 std::max(config.micro_batches, config.accumulate), kMostMicroBatches));
   }
   if (is_served(config) || is_of_one_process(config.algorithm)) {
     throw InputError(fmt::format(
@@ -289,9 +299,10 @@ void check_config(const RunConfig& config) {
     throw InputError(fmt::format("--accumulate {}: a worker's batch has only {} samples", config.accumulate,
                                  batch_per_worker(config)));
   }
-  if (config.algorithm == "gossip" && config.gossip_quorum >= config.workers) {
-    throw InputError(fmt::format("--gossip-quorum {}: with --workers {} there are only {} others", config.gossip_quorum,
-                                 config.workers, config.workers - 1));
+  if (config.algorithm == "gossip" && config.gossip_quorum >= replicas_of(config)) {
+    throw InputError(fmt::format("--gossip-quorum {}: with {} {} there are only {} others", config.gossip_quorum,
+                                 parts_of(config) > 1 ? "--replicas" : "--workers", replicas_of(config),
+                                 replicas_of(config) - 1));
   }
   if (config.average_every < 0 && config.outer_optimizer != "none") {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");

@@ -37,6 +37,26 @@ class ComputeWatch {
     Clock::time_point began_ = {};
   };
 
+  /// As long as it lives nothing is computed, inside of a Span.
+  class Pause {
+   public:
+    explicit Pause(ComputeWatch* watch) : watch_(watch != nullptr && watch->computing() ? watch : nullptr) {
+      if (watch_ != nullptr) {
+        watch_->computing_.store(false, std::memory_order_relaxed);
+      }
+    }
+    ~Pause() {
+      if (watch_ != nullptr) {
+        watch_->computing_.store(true, std::memory_order_relaxed);
+      }
+    }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    ComputeWatch* watch_;
+  };
+
  private:
   static_assert(Clock::period::num == 1 && Clock::period::den == 1'000'000'000);
   std::atomic<bool> computing_ = false;

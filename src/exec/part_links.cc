@@ -73,13 +73,14 @@ class PartLinks::Outgoing {
 /// Counts the time that it lives.
 class PartLinks::Waiting {
  public:
-  explicit Waiting(PartLinks& links) : links_(links) {}
+  explicit Waiting(PartLinks& links) : links_(links), pause_(links.watch_) {}
   ~Waiting() { links_.waiting_seconds_ += seconds_since(began_); }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
  private:
   PartLinks& links_;
+  const ComputeWatch::Pause pause_;
   const Clock::time_point began_ = Clock::now();
 };
 
@@ -87,6 +88,7 @@ PartLinks::PartLinks(Fabric& fabric, const Options& options)
     : fabric_(fabric),
       tensor_(options.tensor),
       patience_(options.patience),
+      watch_(options.watch),
       value_epoch_(options.epoch + 2),
       all_(fabric, options.members, options.epoch),
       stage_(fabric, members_of_stage(options.members, fabric.rank(), options.tensor), options.epoch + 1) {}
@@ -171,7 +173,7 @@ void PartLinks::receive(int value, bool gradient, int stage, std::span<float> da
   Transfer transfer;
   const Clock::time_point began = Clock::now();
   fabric_.receive(transfer, rank_at(stage), next_tag(value, gradient, false), std::as_writable_bytes(data));
-  // Some fabrics move the bytes of one peer only while it is waited for, so what others still have to get comes first.
+  // What others still have to get comes first.
   try {
     while (open_ > 0 && !fabric_.progress(transfer) && Clock::now() < began + patience_) {
       progress();

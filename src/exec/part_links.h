@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "comm/group.h"
+#include "exec/compute_watch.h"
 #include "graph/exchange.h"
 #include "graph/loss.h"
 
@@ -32,6 +33,7 @@ class PartLinks : public Exchange {
     int tensor = 1;                  ///< that share a stage
     std::uint32_t epoch = 0;         ///< these and the next two are not used by other groups of the members
     Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
+    ComputeWatch* watch = nullptr;  ///< borrowed; told that nothing is computed while others are waited for
   };
   /// `fabric` is borrowed.
   PartLinks(Fabric& fabric, const Options& options);
@@ -68,6 +70,7 @@ class PartLinks : public Exchange {
   Fabric& fabric_;
   const int tensor_;
   const Clock::duration patience_;
+  ComputeWatch* const watch_;
   const std::uint32_t value_epoch_;
   Group all_;
   Group stage_;

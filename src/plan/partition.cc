@@ -150,6 +150,7 @@ class PartBuilder {
         position_(position),
         work_(share_out(graph, partition)),
         part_(graph.name()) {
+    refuse_lonely_biases();
     find_trained();
     for (const Node& node : graph.nodes()) {
       for (const NodeId input : node.inputs) {
@@ -197,6 +198,19 @@ class PartBuilder {
   }
   const NodeWork& work_of(NodeId id) const { return work_[static_cast<std::size_t>(id)]; }
 
+  /// A layer that is cut by inputs has its bias in one process only. All of them must train something of it, or none.
+  void refuse_lonely_biases() const {
+    for (NodeId id = 1; id <= graph_.output(); ++id) {
+      const Node& node = graph_.node(id);
+      const bool cut = partition_.tensor > 1 && partition_.cuts[static_cast<std::size_t>(id)] == Cut::inputs;
+      const ParameterEntry* const weight = whole_.find(node.name + ".weight");
+      const ParameterEntry* const bias = whole_.find(node.name + ".bias");
+      if (cut && weight != nullptr && bias != nullptr && weight->frozen && !bias->frozen) {
+        refuse(graph_, node, Cut::inputs, "its weight is frozen, and its bias is not");
+      }
+    }
+  }
+
   /// Which values have a gradient: something before them, or the node itself, is trained.
   void find_trained() {
     trained_.assign(graph_.nodes().size(), false);
@@ -230,6 +244,12 @@ class PartBuilder {
   NodeId as_made(NodeId id) {
     if (const auto found = here_.find({id, Form{}}); found != here_.end()) {
       return found->second;
+    }
+    // In the order in which they are sent: a link may not be able to let one overtake another.
+    for (const auto& [other, to] : readers_) {
+      if (other < id && to == stage_ && stage_of(&graph_.node(other)) == stage_of(&graph_.node(id))) {
+        as_made(other);
+      }
     }
     const Node& node = graph_.node(id);
     const HeldValue held = held_here(id);

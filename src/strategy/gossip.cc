@@ -63,13 +63,15 @@ void Gossip::compute(const Batch& batch, bool stop, std::span<std::byte> message
   head.ids = batch.ids.size();
   check(batch.size() <= options_.group.most_rows, "a member takes at most its share of a batch");
   std::memcpy(message.data() + sizeof head, batch.ids.data(), batch.ids.size() * sizeof(std::uint64_t));
-  if (culprit_.empty() && batch.size() > 0) {
+  const bool sound = culprit_.empty();
+  // Other parts of the network need this one's values, whatever became of its parameters.
+  if ((sound || replica_.options().links != nullptr) && batch.size() > 0) {
     head.sums = replica_.compute_gradient(batch, &listener_);
     if (!std::isfinite(head.sums.loss)) {
-      culprit_ = replica_.find_nonfinite(batch);
-      culprit_ = culprit_.empty() ? "the loss" : culprit_;
+      const std::string found = replica_.find_nonfinite(batch);
+      culprit_ = !sound ? culprit_ : found.empty() ? "the loss" : found;
       head.trouble = kLoss;
-    } else {
+    } else if (sound) {
       auto* const floats = reinterpret_cast<float*>(message.data() + message.size() - replica_.values().size_bytes());
       const std::span<float> gradient(floats, replica_.values().size());
       const std::span<const std::span<const float>> lanes = replica_.gradients();

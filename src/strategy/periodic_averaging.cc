@@ -83,6 +83,9 @@ LossSums PeriodicAveraging::train_alone(const Batch& batch, const UpdateOptions&
   // An empty share is a step too, so that all members' counters stay equal.
   const std::vector<std::span<const float>> parts(lanes.begin(), lanes.end());
   culprit_ = apply_to_whole(shard_, replica_, batch.epoch, parts, std::max<std::int64_t>(sums.rows, 1), update).culprit;
+  if (PartLinks* const links = replica_.options().links; links != nullptr && !links->all(culprit_.empty())) {
+    culprit_ = culprit_.empty() ? "another part of the network" : culprit_;  // all of them compute, or none
+  }
   return sums;
 }
 

@@ -127,7 +127,7 @@ std::string Trainer::Run::join_team() {
   if (team.leads()) {
     std::map<std::string, std::vector<std::uint64_t>> here = strategy_numbers;
     here["place"] = {static_cast<std::uint64_t>(state.step), state.epoch, state.position,
-                     static_cast<std::uint64_t>(to_share_out || initialised)};
+                     static_cast<std::uint64_t>(checkpointed_step + 1)};
     text = state_text(state, here);
     marks = ledger.save();
   }
@@ -143,6 +143,7 @@ std::string Trainer::Run::join_team() {
     state.step = static_cast<std::int64_t>(there.at(0));
     state.epoch = there.at(1);
     state.position = there.at(2);
+    checkpointed_step = static_cast<std::int64_t>(there.at(3)) - 1;  // all must know when there is one to write
     ledger.restore(marks, "the leader's message");
     strategy_numbers = numbers;
   }

@@ -58,6 +58,7 @@ void Trainer::Run::take_part() {
   place = place_in(grid, team.position());
   part.emplace(part_of(graph, table, partition, place.stage, place.tensor));
   Fabric& fabric = team.group->fabric();
+  check(team.group->epoch() < 0x80, "epochs of the groups below are from there on");
   const std::uint32_t epoch = 0x80 + team.group->epoch() % 8 * kGroupsOfAView;
   std::vector<Rank> copies;
   for (int copy = 0; copy < grid.replicas; ++copy) {
@@ -70,7 +71,11 @@ void Trainer::Run::take_part() {
   const std::vector<Rank> parts(first, first + grid.parts());
   links = std::make_unique<PartLinks>(
       fabric,
-      PartLinks::Options{.members = parts, .tensor = grid.tensor, .epoch = epoch, .patience = team.patience});
+      PartLinks::Options{.members = parts,
+                         .tensor = grid.tensor,
+                         .epoch = epoch,
+                         .patience = team.patience,
+                         .watch = &team.activity->compute()});
   if (place.replica == 0) {
     parted = std::make_unique<PartedModel>(
         graph, table, part->table, partition, fabric,

@@ -297,15 +297,17 @@ CheckedRun check_run(const RunConfig& config) {
   const Graph graph = graph_of(describe_model(config, data));
   const SampleSpec& spec = data.train->spec();
   graph.loss().check_fit(graph.node(graph.output()).output.shape, spec.classes, spec.targets);
+  ParameterTable table = layout_parameters(graph);
   if (!config.init.empty()) {
-    const ParameterTable table = layout_parameters(graph);
-    const Buffer values = float_buffer(table.size());
-    (void)init_from(config.init, table, values.as<float>());
+    (void)init_report(config.init, table);
   }
   RunConfig planned = config;
-  plan_cut(planned, graph, layout_parameters(graph));
+  for (const std::string& pattern : config.freeze) {
+    table.freeze(pattern);
+  }
+  plan_cut(planned, graph, table);
   if (parts_of(planned) > 1) {
-    (void)share_out(graph, partition_of(planned, graph));
+    (void)part_of(graph, table, partition_of(planned, graph), 0, 0);
   }
   return {.planned = planned,
           .model = graph.name(),
@@ -318,6 +320,9 @@ CheckedRun check_run(const RunConfig& config) {
 namespace {
 
 void take_plan(const CheckedRun& checked, RunConfig& config) {
+  if (parts_of(config) == 1) {
+    return;
+  }
   config.stages = checked.planned.stages;
   config.tensor = checked.planned.tensor;
   config.stage_at = checked.planned.stage_at;

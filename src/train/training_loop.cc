@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "strategy/step_exchange.h"
 #include "train/evaluate.h"
 #include "train/trainer_run.h"
@@ -311,7 +312,14 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   const double seconds_here = state.train_seconds - seconds_before;
   const auto rows_here = static_cast<double>(static_cast<std::int64_t>(ledger.total().applied) - rows_before);
   summary.samples_per_second = seconds_here > 0 ? rows_here / seconds_here : 0;
-  write_results(summary);
+  try {
+    write_results(summary);
+  } catch (const ExchangeLost& lost) {
+    (void)went_on(lost_report(lost.outcome()), state, summary);
+    if (team.leads()) {
+      write_file_atomically(folder->summary(), summary_text(summary, config));
+    }
+  }
   return summary;
 }
 

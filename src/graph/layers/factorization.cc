@@ -10,7 +10,7 @@
 namespace distbelief {
 namespace {
 
-enum Parameter : std::size_t { kBias, kWeight, kFactors };
+enum MachineParameter : std::size_t { kBias, kWeight, kFactors };
 
 /// The gradient of one column's factors; `slope` is x times the gradient of the score.
 DISTBELIEF_MULTIVERSION void add_factor_gradient(float slope, float x, const float* __restrict sums,
