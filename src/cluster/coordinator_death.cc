@@ -131,7 +131,9 @@ void CoordinatorState::look_for_stalls() {
         "{} has made no step for {:.0f} s: {}{}{}", describe(record.info), seconds(now_ - record.moved_at),
         silent(record) ? fmt::format("silent for {:.1f} s, before that ", seconds(now_ - record.heard_at)) : "",
         progress.operation().empty() ? fmt::format("after step {}", progress.step()) : progress.operation(),
-        others_wait && !steps[i].waits_for_others ? "; others wait for it" : "");
+        steps[i].waits_for_others ? "; all wait for each other, so a link between them may be cut"
+        : others_wait             ? "; others wait for it"
+                                  : "");
     log(text);
     tell_people(text);
   }
