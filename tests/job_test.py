@@ -131,6 +131,12 @@ class Impatience(JobTest):
         process = self.start(*self.small("run"), "--epochs", "50", "--algorithm", "allreduce", "--workers", "2", "--transport",
                              "socket", "--chaos", "cut link 0-1 at step 30")
         self.wait_for_steps("run", process)
+
+        def reached_the_cut():
+            with open(self.path("run") + "/metrics.jsonl") as file:
+                return file.read().count("\n") >= 29
+
+        self.wait_until(reached_the_cut, "the step before the cut")
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)  # another one: two of the same may be taken for one
         output, _ = process.communicate(timeout=DEADLINE)
