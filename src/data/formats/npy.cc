@@ -192,6 +192,15 @@ std::shared_ptr<const Dataset> open_npy(const FileBytes& inputs, const FileBytes
   const std::size_t stride = static_cast<std::size_t>(contents.spec.input.elements()) * bytes_of(array.type);
   contents.blocks.push_back({inputs.owner, array.values.data(), stride, static_cast<std::uint64_t>(array.dims[0])});
   contents.in_memory = array.values.size() <= options.memory_limit;
+  if (contents.in_memory && is_float(array.type)) {  // what is read piece by piece would be read twice
+    const auto values = static_cast<std::size_t>(Shape(array.dims).elements());
+    for (std::size_t i = 0; i < values; ++i) {
+      if (const float value = value_at<float>(array, i); !std::isfinite(value)) {
+        throw FileError(fmt::format("{}: sample {}: expected finite numbers, not {}", inputs.name,
+                                    i / (values / static_cast<std::size_t>(array.dims[0])), value));
+      }
+    }
+  }
   if (labels != nullptr) {
     add_labels(*labels, inputs, options, contents);
   }

@@ -1,6 +1,9 @@
 #include "data/formats/npy.h"
 
+#include <limits>
+
 #include "base/bytes.h"
+#include "base/error.h"
 #include "data/test_folder.h"
 
 namespace distbelief {
@@ -32,6 +35,16 @@ Batch read(const Dataset& data, std::vector<std::uint64_t> ids) {
   Batch batch;
   data.read(ids, 0, batch);
   return batch;
+}
+
+TEST(Npy, ANumberThatIsNotFiniteIsRefusedWithItsSample) {
+  const std::string floats = npy<float>("<f4", "(2, 2)", {1, 2, 3, std::numeric_limits<float>::quiet_NaN()});
+  try {
+    (void)open_npy(file_of(floats), nullptr, {});
+    FAIL();
+  } catch (const FileError& error) {
+    EXPECT_STREQ(error.what(), "x.npy: sample 1: expected finite numbers, not nan");
+  }
 }
 
 TEST(Npy, ReadsEveryType) {
