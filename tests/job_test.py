@@ -342,6 +342,13 @@ class ForeignLauncher(JobTest):
         self.assertEqual(result.stderr.count("none.csv"), 1, result.stderr)
         self.assertFalse(os.path.exists(self.path("run")))
 
+    def test_another_number_of_ranks_than_was_asked_for_is_refused(self):
+        result = self.mpirun(*self.small("run"), "--algorithm", "allreduce", "--workers", "3")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        said = "2 processes were started, but --workers 3 needs 3: start that many, or say --workers 2"
+        self.assertEqual(result.stderr.count(said), 1, result.stderr)
+        self.assertFalse(os.path.exists(self.path("run")))
+
 
 class Cores(JobTest):
     def masks_when_training(self, name, *more):

@@ -39,6 +39,7 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
     options.rules.workers = static_cast<int>(config.workers);
     options.rules.servers = static_cast<int>(processes_of(config) - config.workers);
     options.rules.has_launcher = place.launcher_pid > 0;
+    options.rules.rendezvous = parse_chaos(config.chaos).rendezvous();
     options.rules.stall_limit = std::chrono::milliseconds(std::llround(config.stall_after * 1000));
     const ProcessLog log(std::filesystem::path(*folder) / "logs" / "coordinator.log");
     options.log = [&log](const std::string& line) { log.line(line); };

@@ -101,17 +101,20 @@ struct TrainArguments {
   GivenConfig given;
 };
 
-RunConfig resolve(const TrainArguments& arguments) {
+/// `asked` is how many workers the user asked for, 0 when nobody has said.
+RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   RunConfig config = arguments.resume.empty() ? RunConfig{} : config_of_run(arguments.resume);
   const RunConfig before = config;
   const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
   config = resolve_given(std::move(config), arguments.given);
+  const bool counted = config.workers > 0 || config.replicas > 0;
   forget_other_plan(before, config);
   if (!arguments.resume.empty() && config.workers == 0 && config.replicas == before.replicas && parts_of(config) > 1 &&
       parts_of(config) == parts_of(before)) {
     config.workers = workers;
   }
   settle_grid(config);
+  asked = counted && !is_of_one_process(config.algorithm) ? config.workers : 0;
   settle_hosts(config, workers);
   settle_tls(config);
   return config;
@@ -168,7 +171,8 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
     if (place.launcher_pid > 0) {
       die_with_parent(place.launcher_pid, SIGTERM);  // one run of a comparison, which ends with a last checkpoint
     }
-    RunConfig config = resolve(*arguments);
+    std::int64_t asked = 0;
+    RunConfig config = resolve(*arguments, asked);
     ShowRun show(terminal, config);
     const bool resumes = !arguments->resume.empty();
     const auto stop_requested = [] { return stop_signal() != 0; };
@@ -181,7 +185,8 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
                                                  .program = place.program,
                                                  .environment = place.environment,
                                                  .resume = arguments->resume,
-                                                 .version = DISTBELIEF_VERSION},
+                                                 .version = DISTBELIEF_VERSION,
+                                                 .workers = asked},
                                                 config, show, stop_requested);
       exit_code = result.tells ? show_summary(result.summary) : result.exit_code;
       if (result.leave_at_once) {

@@ -16,7 +16,8 @@ Chaos::Chaos(ChaosScript script, Place place, ChaosTools& tools)
   }
 }
 
-void Chaos::before_step(std::int64_t step) {
+void Chaos::before_step(const Moment& moment) {
+  const std::int64_t step = moment.step;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     const ChaosEvent& event = script_.events[i];
     Running& running = running_[i];
@@ -24,21 +25,25 @@ void Chaos::before_step(std::int64_t step) {
       if (event.subject.first != place_.self && event.subject.second != place_.self) {
         continue;  // nothing to be done here, and so nothing to be written down
       }
-      if (step == event.first_step && !running.begun && !happened(event)) {
+      const bool due = event.share ? moment.share >= *event.share : step == event.first_step;
+      if (due && !running.begun && !happened(event)) {
         mark(event);
-        begin(event, running, step);
+        begin(event, running, moment);
       }
-    } else if (!running.begun && event.first_step <= step && step <= event.last_step) {
-      begin(event, running, step);
+    } else if (!running.begun && event.first_step <= step && step <= event.last_step &&
+               moment.share >= event.share.value_or(0)) {
+      begin(event, running, moment);
     } else if (running.begun && step > event.last_step) {
       end(event, running, step);
     }
   }
 }
 
-void Chaos::begin(const ChaosEvent& event, Running& running, std::int64_t step) {
+void Chaos::begin(const ChaosEvent& event, Running& running, const Moment& moment) {
   running.begun = true;
-  say(event, fmt::format("{} step {}", event.first_step == event.last_step ? "at" : "from", step));
+  const bool lasts = event.effect->when == ChaosEffect::When::during && event.first_step != event.last_step;
+  say(event, fmt::format("{} step {}", lasts ? "from" : "at", moment.step) +
+                 (event.share ? fmt::format(" ({:g}% of the run)", *event.share * 100) : ""));
   running.end = event.effect->begin(event, place_.self, tools_);
 }
 

@@ -27,8 +27,12 @@ class Chaos {
   /// `tools` is borrowed.
   Chaos(ChaosScript script, Place place, ChaosTools& tools);
 
-  /// To be called before each step; steps are counted from 1. Throws FileError when a mark cannot be written.
-  void before_step(std::int64_t step);
+  struct Moment {
+    std::int64_t step = 1;  ///< counted from 1
+    double share = 0;       ///< of the run's samples that were trained on before it, by anybody
+  };
+  /// To be called before each step. Throws FileError when a mark cannot be written.
+  void before_step(const Moment& moment);
 
  private:
   struct Running {
@@ -36,7 +40,7 @@ class Chaos {
     bool begun = false;
   };
   bool happened(const ChaosEvent& event) const;
-  void begin(const ChaosEvent& event, Running& running, std::int64_t step);
+  void begin(const ChaosEvent& event, Running& running, const Moment& moment);
   void end(const ChaosEvent& event, Running& running, std::int64_t step);
   void mark(const ChaosEvent& event);
   std::string mark_of(const ChaosEvent& event) const;

@@ -98,24 +98,34 @@ std::int64_t read_step(ChaosWords& words, std::int64_t least) {
                       least == 1 ? "a step's number, counted from 1" : fmt::format("a step of {} or later", least));
 }
 
+bool is_share(const ChaosWords& words) { return words.peek().text.ends_with('%'); }
+
 void read_when(ChaosWords& words, ChaosEvent& event) {
   const bool ranges = event.effect->when == ChaosEffect::When::during;
   if (words.take_if("at")) {
-    event.first_step = event.last_step = read_step(words, 1);
+    if (!ranges && is_share(words)) {
+      event.share = words.percentage("a part of the run's samples, such as 40%");
+    } else {
+      event.first_step = event.last_step = read_step(words, 1);
+    }
   } else if (ranges && words.take_if("from")) {
-    event.first_step = read_step(words, 1);
-    if (words.take_if("to")) {
-      event.last_step = read_step(words, event.first_step);
+    if (is_share(words)) {
+      event.share = words.percentage("a part of the run's samples, such as 40%");
+    } else {
+      event.first_step = read_step(words, 1);
+      if (words.take_if("to")) {
+        event.last_step = read_step(words, event.first_step);
+      }
     }
   } else if (!words.done() || event.effect->when == ChaosEffect::When::at_step) {
-    words.fail(ranges                                          ? "'at step N', 'from step N' or ';'"
-               : event.effect->when == ChaosEffect::When::once ? "'at step N' or ';'"
-                                                               : "'at step N'");
+    words.fail(ranges                                          ? "'at step N', 'from step N', 'from P%' or ';'"
+               : event.effect->when == ChaosEffect::When::once ? "'at step N', 'at P%' or ';'"
+                                                               : "'at step N' or 'at P%'");
   } else if (event.effect->when == ChaosEffect::When::once) {
     event.last_step = event.first_step;
   }
   if (!words.done()) {
-    words.fail(ranges && event.last_step > kMostSteps ? "'to step N' or ';'" : "';' or the end");
+    words.fail(ranges && !event.share && event.last_step > kMostSteps ? "'to step N' or ';'" : "';' or the end");
   }
 }
 
@@ -133,6 +143,17 @@ ChaosScript parse_chaos(std::string_view text) {
     script.events.push_back(std::move(event));
   }
   return script;
+}
+
+std::vector<ChaosScript::Rendezvous> ChaosScript::rendezvous() const {
+  std::vector<Rendezvous> places;
+  for (const ChaosEvent& event : events) {
+    if (event.share && event.effect->when != ChaosEffect::When::during &&
+        event.subject.kind == ChaosSubject::Kind::worker) {
+      places.push_back({*event.share, event.subject.first});
+    }
+  }
+  return places;
 }
 
 bool ChaosScript::touches_links() const {

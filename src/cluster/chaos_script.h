@@ -33,6 +33,7 @@ struct ChaosEvent {
   std::optional<std::chrono::milliseconds> duration = {};  ///< none: for good
   std::int64_t first_step = 1;                             ///< steps are counted from 1
   std::int64_t last_step = std::numeric_limits<std::int64_t>::max();
+  std::optional<double> share = {};  ///< instead of steps: when so much of the run's samples is trained on
   std::string text = {};           ///< as it was written, with single spaces
   std::size_t subject_column = 1;  ///< where the subject's numbers stand, from 1
 };
@@ -40,6 +41,14 @@ struct ChaosEvent {
 /// What --chaos says: a list of events. When each happens is a function of the step, so a run can be repeated.
 struct ChaosScript {
   std::vector<ChaosEvent> events = {};
+
+  /// A sample of the run, as a share of all of them, that this worker is to train on: something happens to it there.
+  struct Rendezvous {
+    double share = 0;
+    int worker = 0;
+  };
+  /// In order of the script.
+  std::vector<Rendezvous> rendezvous() const;
 
   /// Whether links must be able to fail.
   bool touches_links() const;
@@ -50,7 +59,7 @@ struct ChaosScript {
 };
 
 /// "EVENT; EVENT; ...", with EVENT = EFFECT SUBJECT ARGUMENTS [WHEN], SUBJECT = worker N | link A-B, and WHEN = at step
-/// N | from step N [to step M]. Throws InputError of one line with the column and the word that is wrong, and what was
+/// N | from step N [to step M] | at P% | from P%. Throws InputError of one line with the column and the word that is wrong, and what was
 /// expected there.
 ChaosScript parse_chaos(std::string_view text);
 

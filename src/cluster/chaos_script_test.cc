@@ -66,14 +66,26 @@ TEST(ChaosScript, ReadsEveryEffectAndTime) {
   EXPECT_FALSE(parse_chaos("slow worker 0 x2").touches_links());
 }
 
+TEST(ChaosScript, ATimeMayBeAShareOfTheRun) {
+  const auto script = parse_chaos("kill worker 1 at 40%; slow worker 0 x2 from 12.5%; cut link 0-1 at 50%");
+  EXPECT_DOUBLE_EQ(script.events[0].share.value(), 0.4);
+  EXPECT_DOUBLE_EQ(script.events[1].share.value(), 0.125);
+  const auto places = script.rendezvous();
+  ASSERT_THAT(places, SizeIs(1));  // the others need nobody to be at a certain sample
+  EXPECT_EQ(places[0].worker, 1);
+  EXPECT_EQ(error_of("kill worker 1 at 140%"), "column 18: expected more than 0% and at most 100%, got '140%'");
+  EXPECT_EQ(error_of("kill worker 1 at x%"), "column 18: expected a part of the run's samples, such as 40%, got 'x%'");
+  EXPECT_EQ(error_of("slow worker 1 x2 from 40% to 50%"), "column 27: expected ';' or the end, got 'to'");
+}
+
 TEST(ChaosScript, ErrorsNameColumnWordAndWhatWasExpected) {
   EXPECT_EQ(error_of("slw worker 1 x5"),
             "column 1: expected slow, delay, drop, cut, kill, stop, got 'slw'; did you mean 'slow'?");
   EXPECT_EQ(error_of("slow link 0-1 x5"), "column 6: expected 'worker N', got 'link'");
   EXPECT_EQ(error_of("cut wire 0"), "column 5: expected 'worker N' or 'link A-B', got 'wire'");
   EXPECT_EQ(error_of("kill worker one at step 2"), "column 13: expected a worker's number, got 'one'");
-  EXPECT_EQ(error_of("kill worker 1;slow worker 1 x2"), "column 14: expected 'at step N', got the end");
-  EXPECT_EQ(error_of("kill worker 1 from step 2"), "column 15: expected 'at step N', got 'from'");
+  EXPECT_EQ(error_of("kill worker 1;slow worker 1 x2"), "column 14: expected 'at step N' or 'at P%', got the end");
+  EXPECT_EQ(error_of("kill worker 1 from step 2"), "column 15: expected 'at step N' or 'at P%', got 'from'");
   EXPECT_EQ(error_of("slow worker 1 5"), "column 15: expected how many times as slow, such as x5, got '5'");
   EXPECT_EQ(error_of("slow worker 1 x0.5"), "column 15: expected a factor from x1 to x1000000, got 'x0.5'");
   EXPECT_EQ(error_of("delay link 0-2 by 10"), "column 19: expected a time such as 10ms, 2s or 1m, got '10'");
@@ -85,7 +97,7 @@ TEST(ChaosScript, ErrorsNameColumnWordAndWhatWasExpected) {
   EXPECT_EQ(error_of("slow worker 1 x5 at step 0"), "column 26: expected a step's number, counted from 1, got '0'");
   EXPECT_EQ(error_of("slow worker 1 x5 from step 9 to step 8"), "column 38: expected a step of 9 or later, got '8'");
   EXPECT_EQ(error_of("slow worker 1 x5 at step 3 please"), "column 28: expected ';' or the end, got 'please'");
-  EXPECT_EQ(error_of("cut worker 1 from step 2"), "column 14: expected 'at step N' or ';', got 'from'");
+  EXPECT_EQ(error_of("cut worker 1 from step 2"), "column 14: expected 'at step N', 'at P%' or ';', got 'from'");
   EXPECT_EQ(error_of("stop worker 1 at step 2"), "column 15: expected 'for', got 'at'");
   EXPECT_THAT(error_of("slow worker 1 x" + std::string(500, '9')), StartsWith("column 15: expected"));
   EXPECT_THAT(error_of("a\nb"), HasSubstr("got 'a'"));

@@ -45,19 +45,34 @@ class ChaosTest : public testing::Test {
 
 TEST_F(ChaosTest, LastingEffectsBeginAndEndWithTheirSteps) {
   Chaos chaos = make("slow worker 1 x5 from step 2 to step 3", 1);
-  chaos.before_step(1);
+  chaos.before_step({.step = 1});
   EXPECT_THAT(tools.take(), IsEmpty());
-  chaos.before_step(2);
-  chaos.before_step(3);
+  chaos.before_step({.step = 2});
+  chaos.before_step({.step = 3});
   EXPECT_THAT(tools.take(), ElementsAre("slow 5"));
-  chaos.before_step(4);
+  chaos.before_step({.step = 4});
   EXPECT_THAT(tools.take(), ElementsAre("slow 1"));
   EXPECT_THAT(notes, ElementsAre("chaos: worker 1 slowed x5 from step 2", "chaos: worker 1 slowed x5 until step 3"));
 }
 
+TEST_F(ChaosTest, AShareOfTheRunIsReachedOnce) {
+  Chaos chaos = make("kill worker 1 at 40%; slow worker 1 x5 from 50%", 1);
+  chaos.before_step({.step = 7, .share = 0.39});
+  EXPECT_THAT(tools.take(), IsEmpty());
+  chaos.before_step({.step = 8, .share = 0.41});
+  chaos.before_step({.step = 9, .share = 0.45});
+  EXPECT_THAT(tools.take(), ElementsAre("kill"));
+  make("kill worker 1 at 40%", 1).before_step({.step = 10, .share = 0.5});  // the same run, resumed
+  EXPECT_THAT(tools.take(), IsEmpty());
+  chaos.before_step({.step = 11, .share = 0.5});
+  EXPECT_THAT(tools.take(), ElementsAre("slow 5"));
+  EXPECT_THAT(notes, ElementsAre("chaos: worker 1 killed at step 8 (40% of the run)",
+                                 "chaos: worker 1 slowed x5 from step 11 (50% of the run)"));
+}
+
 TEST_F(ChaosTest, AResumedRunEntersALastingEffect) {
   Chaos chaos = make("delay link 0-2 by 10ms from step 5", 2);
-  chaos.before_step(70);
+  chaos.before_step({.step = 70});
   EXPECT_THAT(tools.take(), ElementsAre("delay 0"));
   EXPECT_THAT(notes, IsEmpty());  // the other end speaks
 }
@@ -65,39 +80,39 @@ TEST_F(ChaosTest, AResumedRunEntersALastingEffect) {
 TEST_F(ChaosTest, WhoeverIsNotConcernedDoesNothing) {
   Chaos chaos =
       make("slow worker 1 x5; delay link 0-2 by 10ms; cut worker 2 for 10s at step 1; kill worker 1 at step 1", 3);
-  chaos.before_step(1);
+  chaos.before_step({.step = 1});
   EXPECT_THAT(tools.take(), IsEmpty());
   EXPECT_THAT(notes, IsEmpty());
 }
 
 TEST_F(ChaosTest, AWorkersDelayIsOnBothEndsOfItsLinks) {
-  make("delay worker 1 by 1ms", 1).before_step(1);
+  make("delay worker 1 by 1ms", 1).before_step({.step = 1});
   EXPECT_THAT(tools.take(), ElementsAre("delay all"));
-  make("delay worker 1 by 1ms", 0).before_step(1);
+  make("delay worker 1 by 1ms", 0).before_step({.step = 1});
   EXPECT_THAT(tools.take(), ElementsAre("delay 1"));
 }
 
 TEST_F(ChaosTest, ACutWorkerLosesBothPlanes) {
-  make("cut worker 1 for 10s at step 4", 1).before_step(4);
+  make("cut worker 1 for 10s at step 4", 1).before_step({.step = 4});
   EXPECT_THAT(tools.take(), ElementsAre("cut all", "cut control"));
   EXPECT_THAT(notes, ElementsAre("chaos: worker 1 cut for 10 s at step 4"));
 }
 
 TEST_F(ChaosTest, AKillHappensOnceInARun) {
-  make("kill worker 1 at step 4", 1).before_step(4);
+  make("kill worker 1 at step 4", 1).before_step({.step = 4});
   EXPECT_THAT(tools.take(), ElementsAre("kill"));
   EXPECT_THAT(notes, ElementsAre("chaos: worker 1 killed at step 4"));
   Chaos again = make("kill worker 1 at step 4; kill worker 1 at step 5", 1);  // as after a restart
-  again.before_step(3);
-  again.before_step(4);
+  again.before_step({.step = 3});
+  again.before_step({.step = 4});
   EXPECT_THAT(tools.take(), IsEmpty());
-  again.before_step(5);
+  again.before_step({.step = 5});
   EXPECT_THAT(tools.take(), ElementsAre("kill"));
 }
 
 TEST_F(ChaosTest, WithoutAPlaceToWriteARestartIsPeaceful) {
   Chaos chaos(parse_chaos("kill worker 1 at step 4; slow worker 1 x2"), {.self = 1, .once_is_past = true}, tools);
-  chaos.before_step(4);
+  chaos.before_step({.step = 4});
   EXPECT_THAT(tools.take(), ElementsAre("slow 2"));
 }
 

@@ -108,14 +108,13 @@ double ChaosWords::factor() {
   return value;
 }
 
-double ChaosWords::percentage() {
-  const std::string expected = "a part of all messages, such as 5%";
+double ChaosWords::percentage(const std::string& what) {
   std::string_view text = peek().text;
   if (!text.ends_with('%')) {
-    fail(expected);
+    fail(what);
   }
   text.remove_suffix(1);
-  const double value = decimal(text, expected);
+  const double value = decimal(text, what);
   if (value <= 0 || value > 100) {
     fail("more than 0% and at most 100%");
   }

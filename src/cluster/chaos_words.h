@@ -34,8 +34,8 @@ class ChaosWords {
   std::chrono::microseconds duration();
   /// "x5".
   double factor();
-  /// "5%": a fraction.
-  double percentage();
+  /// "5%": a fraction. `what` says of what.
+  double percentage(const std::string& what);
 
   /// The next word is not what was expected.
   [[noreturn]] void fail(const std::string& expected, std::string_view more = "") const;

@@ -1,6 +1,8 @@
 // Sample leases: who gets which, and what must happen before the dead's are given to others.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "cluster/coordinator_state.h"
 
@@ -58,7 +60,7 @@ void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
 void CoordinatorState::serve_leases() {
   for (auto at = lease_requests_.begin(); leases_ && at != lease_requests_.end();) {
     const WaitingRequest request = *at;
-    const auto answer = leases_->request(request.member, request.samples);
+    const auto answer = is_for_another(request) ? LeaseTable::Wait{} : leases_->request(request.member, request.samples);
     if (std::holds_alternative<LeaseTable::Wait>(answer)) {
       ++at;  // what it waits for need not be what the next one does
       continue;
@@ -79,7 +81,21 @@ void CoordinatorState::serve_leases() {
     Record* record = roster_.find(request.member);
     check(record != nullptr && record->living(), "only the living ask for leases");
     tell(*record, grant);
+    if (!rules_.rendezvous.empty()) {
+      at = lease_requests_.begin();  // who asked before may have waited for just this
+    }
   }
+}
+
+bool CoordinatorState::is_for_another(const WaitingRequest& request) const {
+  return std::ranges::any_of(rules_.rendezvous, [&](const ChaosScript::Rendezvous& place) {
+    const auto living = roster_.members();
+    const auto worker = std::ranges::find_if(living, [&](const Record* member) {
+      return member->info.role == Role::worker && member->info.rank.value == place.worker;
+    });
+    return worker != living.end() && (*worker)->info.id != request.member &&
+           leases_->next_contains(place.share, request.samples);
+  });
 }
 
 void CoordinatorState::fence(const Record& record) {

@@ -99,7 +99,13 @@ class CoordinatorState {
   void look_for_stalls();
 
   // coordinator_leases.cc
+  struct WaitingRequest {
+    std::uint64_t member;
+    std::int64_t samples;
+  };
   void serve_leases();
+  /// Whether the next samples wait for another worker that lives.
+  bool is_for_another(const WaitingRequest& request) const;
   void fence(const Record& record);
   void settle_fence(std::uint64_t incarnation);
 
@@ -143,10 +149,6 @@ class CoordinatorState {
   Clock::time_point stop_deadline_;
 
   std::optional<LeaseTable> leases_;  ///< nothing as long as there is no plan
-  struct WaitingRequest {
-    std::uint64_t member;
-    std::int64_t samples;
-  };
   std::deque<WaitingRequest> lease_requests_;
   struct Fence {
     std::uint64_t member;                 // whose leases wait for it

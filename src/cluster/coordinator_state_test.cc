@@ -275,6 +275,34 @@ TEST(CoordinatorLeases, WaitForTheFenceOfEveryServer) {
   EXPECT_EQ(grant.next_push(), 3U);
 }
 
+TEST(CoordinatorLeases, ASampleMayWaitForACertainWorker) {
+  SimulatedJob job({.workers = 2, .rendezvous = {{.share = 0.55, .worker = 1}}, .samples_per_epoch = 5, .epochs = 2});
+  const auto zero = job.join();
+  const auto one = job.join();
+  job.say(zero, lease_request(4));
+  EXPECT_EQ(job.last<control::LeaseGrant>(zero).count(), 4);
+  job.say(zero, lease_request(4));
+  EXPECT_EQ(job.last<control::LeaseGrant>(zero).count(), 1);
+  job.take<control::LeaseGrant>(zero);
+  job.say(zero, lease_request(2));  // the first of the second epoch, of which the first is half of all
+  EXPECT_THAT(job.take<control::LeaseGrant>(zero), IsEmpty());
+  job.say(one, lease_request(2));
+  EXPECT_EQ(job.last<control::LeaseGrant>(one).first(), 0);
+  EXPECT_EQ(job.last<control::LeaseGrant>(zero).first(), 2);
+}
+
+TEST(CoordinatorLeases, ASampleOfTheDeadWaitsForNobody) {
+  SimulatedJob job({.workers = 2, .rendezvous = {{.share = 0, .worker = 1}}, .samples_per_epoch = 5, .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  job.say(zero, lease_request(4));
+  EXPECT_THAT(job.take<control::LeaseGrant>(zero), IsEmpty());
+  job.beating = {zero};
+  job.close(one);
+  job.pass(Ms(600));
+  EXPECT_EQ(job.last<control::LeaseGrant>(zero).count(), 4);
+}
+
 TEST(CoordinatorLeases, DoneByAnotherIsFenced) {
   SimulatedJob job({.workers = 2, .samples_per_epoch = 10, .epochs = 1});
   const auto zero = job.join();

@@ -3,6 +3,9 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "cluster/chaos_script.h"
 
 namespace distbelief {
 
@@ -25,6 +28,9 @@ struct JobRules {
   std::chrono::milliseconds stop_limit{60'000};          ///< between the order to stop and the end
   std::chrono::milliseconds launcher_stop_limit{4'000};  ///< the same, when there is no launcher any more
   std::chrono::milliseconds gap_limit{1'000};  ///< longer between two events: the coordinator was stopped, not they
+
+  /// Samples that a certain worker is given as long as it lives, whoever asks: --chaos has plans for it there.
+  std::vector<ChaosScript::Rendezvous> rendezvous = {};
 
   std::int64_t samples_per_epoch = 0;  ///< for leases; 0: none, unless a server brings a plan
   std::int64_t first_epoch = 0;

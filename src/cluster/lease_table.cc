@@ -16,6 +16,13 @@ LeaseTable::LeaseTable(const Options& options)
   }
 }
 
+bool LeaseTable::next_contains(double share, std::int64_t samples) const {
+  const std::int64_t all = options_.samples_per_epoch * options_.epochs;
+  const auto place = std::min(static_cast<std::int64_t>(share * static_cast<double>(all)), all - 1);
+  const std::int64_t first = epoch_ * options_.samples_per_epoch + position_;
+  return !warming() && first <= place && place < first + std::min(samples, options_.samples_per_epoch - position_);
+}
+
 LeaseTable::Answer LeaseTable::request(std::uint64_t owner, std::int64_t samples) {
   check(samples > 0, "a lease of no samples");
   const bool warming = this->warming();

@@ -35,6 +35,10 @@ class LeaseTable {
 
   explicit LeaseTable(const Options& options);
 
+  /// Whether the next new lease of at most so many samples has the sample at that share of all of all epochs. Never
+  /// during a warm start, when one member has all.
+  bool next_contains(double share, std::int64_t samples) const;
+
   /// At most `samples` of one epoch for the member `owner`; what came back goes first, and whole, but what it gave back
   /// itself after all else of that epoch: others may be faster.
   Answer request(std::uint64_t owner, std::int64_t samples);

@@ -307,9 +307,14 @@ void check_config(const RunConfig& config) {
   if (config.average_every < 0 && config.outer_optimizer != "none") {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
   }
-  parse_chaos(config.chaos)
-      .check_fit(static_cast<int>(config.workers), static_cast<int>(processes_of(config) - config.workers),
-                 !is_of_one_process(config.algorithm) && config.transport == "threads");
+  const ChaosScript chaos = parse_chaos(config.chaos);
+  chaos.check_fit(static_cast<int>(config.workers), static_cast<int>(processes_of(config) - config.workers),
+                  !is_of_one_process(config.algorithm) && config.transport == "threads");
+  const auto share = std::ranges::find_if(chaos.events, [](const ChaosEvent& event) { return event.share.has_value(); });
+  if (config.algorithm == "sandblaster" && share != chaos.events.end()) {
+    throw InputError(fmt::format("--chaos: '{}': nobody knows how many samples sandblaster will compute: say a step",
+                                 share->text));
+  }
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");
   }

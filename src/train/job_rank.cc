@@ -160,6 +160,16 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
     throw InputError(fmt::format("{} processes were started: too few for --servers {} and a worker",
                                  options.launcher.size, servers));
   }
+  if (options.workers != 0 && options.workers + servers != options.launcher.size) {
+    if (!first) {
+      return {.exit_code = 2};
+    }
+    throw InputError(fmt::format("{} processes were started, but --workers {}{} needs {}: start that many, or say "
+                                 "--workers {}",
+                                 options.launcher.size, options.workers,
+                                 servers > 0 ? fmt::format(" with {} servers", servers) : "", options.workers + servers,
+                                 options.launcher.size - servers));
+  }
   config.workers = options.launcher.size - servers;
   config.hosts.clear();  // the launcher has chosen them
   if (config.transport == "socket") {

@@ -46,7 +46,7 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
     }
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
-      team.chaos->before_step(place.step + 1, team.activity->compute(), stop_requested);
+      team.chaos->before_step({.step = place.step + 1}, team.activity->compute(), stop_requested);
     }
     batches.want(work->samples);
     outcome = worker.begin(*work);

@@ -126,6 +126,7 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
   }
   while (served.is_server() && !served.leader_left()) {
     if (!served.is_worker()) {
+      team.activity->begin(WorkerActivity::Kind::serving, static_cast<std::int64_t>(links.server().pushes()));
       let_go_wrong(links.server(), stop_requested);
     }
     std::this_thread::sleep_for(kServerTurn);
@@ -136,8 +137,11 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
 
 void Trainer::Run::let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested) {
   if (team.chaos != nullptr) {
-    const auto step = static_cast<std::int64_t>(server.pushes()) / team.served->workers + 1;
-    team.chaos->before_step(step, team.activity->compute(), stop_requested);
+    const auto pushes = static_cast<std::int64_t>(server.pushes());
+    const auto units = static_cast<double>(steps_per_epoch) * static_cast<double>(config.epochs * units_of_step(config));
+    team.chaos->before_step({.step = pushes / team.served->workers + 1,
+                             .share = units > 0 ? static_cast<double>(pushes) / units : 0},
+                            team.activity->compute(), stop_requested);
   }
 }
 

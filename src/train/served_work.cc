@@ -76,14 +76,16 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
       worker->exchange().set_exchange(pace.batches(), prefetches(config, pace.batches()));
     }
     doing(WorkerActivity::Kind::stepping);
+    const SampleRun& last = batches.unit().samples;
     if (team.chaos != nullptr) {
+      const double share = static_cast<double>(last.epoch * samples + last.first + last.count) /
+                           static_cast<double>(std::max<std::int64_t>(samples * config.epochs, 1));
       // It hears of every step, also where several were made together; of one that was refused once more.
       for (std::int64_t step = std::min(told, place.step) + 1; step <= place.step + 1; ++step) {
-        team.chaos->before_step(step, team.activity->compute(), stop_requested);
+        team.chaos->before_step({step, share}, team.activity->compute(), stop_requested);
       }
       told = place.step + 1;
     }
-    const SampleRun& last = batches.unit().samples;
     const auto update = static_cast<std::uint64_t>(last.epoch) * steps_per_epoch +
                         static_cast<std::uint64_t>(last.first / (unit * units_of_step(config)));
     report = worker->step(batches, {.update = update_options(update), .stop = stop_requested()});

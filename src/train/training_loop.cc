@@ -236,7 +236,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     const UpdateOptions update = update_options(static_cast<std::uint64_t>(state.step));
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
-      team.chaos->before_step(state.step + 1, team.activity->compute(), stop_requested);
+      const double share = total > 0 ? static_cast<double>(state.step) / static_cast<double>(total) : 0;
+      team.chaos->before_step({state.step + 1, share}, team.activity->compute(), stop_requested);
     }
     report = agreed([&] {
       return strategy->step(batches, {.update = update,

@@ -53,6 +53,9 @@ Progress WorkerActivity::progress() const {
     case Kind::writing_checkpoint:
       progress.operation = fmt::format("writing the checkpoint of step {}", progress.step);
       break;
+    case Kind::serving:
+      progress.operation = "serving";
+      break;
     case Kind::ending:
       progress.operation = "ending";
       break;

@@ -21,6 +21,7 @@ class WorkerActivity {
     evaluating,          ///< its part of validation or test data
     gathering,           ///< waits for the others' parts
     writing_checkpoint,  ///< while others wait
+    serving,             ///< a parameter server that has no other part
     ending,
   };
   /// `steps` are done.

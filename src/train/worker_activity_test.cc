@@ -23,7 +23,7 @@ TEST(WorkerActivity, WhoComputesDoesNotWaitAndWhoWaitsSaysSo) {
 
 TEST(WorkerActivity, OnlyWaitingForOthersIsWaiting) {
   WorkerActivity activity;
-  for (const Kind kind : {Kind::starting, Kind::loading, Kind::evaluating, Kind::writing_checkpoint, Kind::ending}) {
+  for (const Kind kind : {Kind::starting, Kind::loading, Kind::evaluating, Kind::writing_checkpoint, Kind::serving, Kind::ending}) {
     activity.begin(kind, 7);
     EXPECT_FALSE(activity.progress().waits_for_others) << activity.progress().operation;
   }

@@ -26,11 +26,11 @@ WorkerChaos::WorkerChaos(const RunConfig& config, Place place)
               .note = place_.note},
              *this) {}
 
-void WorkerChaos::before_step(std::int64_t step, ComputeWatch& watch, const std::function<bool()>& stop) {
+void WorkerChaos::before_step(const Chaos::Moment& moment, ComputeWatch& watch, const std::function<bool()>& stop) {
   const double took = watch.seconds() - computed_;
   {
     const ComputeWatch::Span computes(&watch);  // to others it looks like that, whatever happens here
-    chaos_.before_step(step);
+    chaos_.before_step(moment);
     const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                           std::chrono::duration<double>(took * (slowness_ - 1)));
     while (Clock::now() < until && !stop()) {

@@ -28,9 +28,9 @@ class WorkerChaos : private ChaosTools {
   };
   WorkerChaos(const RunConfig& config, Place place);
 
-  /// Before each step, counted from 1. `watch` says how long the computation of the last one took; a slow worker then
+  /// Before each step. `watch` says how long the computation of the last one took; a slow worker then
   /// sleeps, which counts as computing, until that or until `stop`.
-  void before_step(std::int64_t step, ComputeWatch& watch, const std::function<bool()>& stop);
+  void before_step(const Chaos::Moment& moment, ComputeWatch& watch, const std::function<bool()>& stop);
 
  private:
   std::function<void()> inject(const Fault& fault) override;
