@@ -38,6 +38,7 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
     options.rules.configuration = configuration_digest(config);
     options.rules.workers = static_cast<int>(config.workers);
     options.rules.servers = static_cast<int>(processes_of(config) - config.workers);
+    options.rules.parts = static_cast<int>(parts_of(config));
     options.rules.has_launcher = place.launcher_pid > 0;
     options.rules.rendezvous = parse_chaos(config.chaos).rendezvous();
     options.rules.stall_limit = std::chrono::milliseconds(std::llround(config.stall_after * 1000));

@@ -103,6 +103,20 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     return;
   }
   change_view(fmt::format("{} {}", describe(record.info), record.reason), std::chrono::milliseconds(10));
+  if (rules_.servers > 0 && rules_.parts > 1 && record.info.role == Role::worker) {
+    give_up_copy_of(record);
+  }
+}
+
+void CoordinatorState::give_up_copy_of(const Record& record) {
+  const int copy = record.info.rank.value / rules_.parts;
+  for (auto& [id, mate] : roster_.records()) {
+    if (mate.living() && mate.info.role == Role::worker && mate.info.rank.value / rules_.parts == copy) {
+      declare_lost(mate, fmt::format("is of no use without {}, which holds another part of its copy of the network",
+                                     describe(record.info)));
+      return;  // which has given up the rest
+    }
+  }
 }
 
 void CoordinatorState::look_for_stalls() {

@@ -88,12 +88,12 @@ void CoordinatorState::serve_leases() {
 }
 
 bool CoordinatorState::is_for_another(const WaitingRequest& request) const {
+  const std::vector<const Record*> living = roster_.members();
   return std::ranges::any_of(rules_.rendezvous, [&](const ChaosScript::Rendezvous& place) {
-    const auto living = roster_.members();
     const auto worker = std::ranges::find_if(living, [&](const Record* member) {
       return member->info.role == Role::worker && member->info.rank.value == place.worker;
     });
-    return worker != living.end() && (*worker)->info.id != request.member &&
+    return worker != living.end() && lease_holder(**worker).info.id != request.member &&
            leases_->next_contains(place.share, request.samples);
   });
 }
@@ -111,11 +111,12 @@ void CoordinatorState::fence(const Record& record) {
     }
     return;
   }
+  const std::uint64_t holder = lease_holder(record).info.id;
   if (leases_) {
-    leases_->orphan(record.info.id);
+    leases_->orphan(holder);
   }
   Fence& fence = fences_[record.info.incarnation];
-  fence.member = record.info.id;
+  fence.member = holder;
   for (const Record* member : roster_.members()) {
     if (member->info.role == Role::server) {
       fence.unconfirmed.insert(member->info.id);
@@ -129,11 +130,24 @@ void CoordinatorState::settle_fence(std::uint64_t incarnation) {
   if (found == fences_.end() || !found->second.unconfirmed.empty()) {
     return;
   }
-  if (leases_) {
-    leases_->release(found->second.member);
-  }
+  const std::uint64_t member = found->second.member;
   fences_.erase(found);
+  const bool more = std::ranges::any_of(fences_, [&](const auto& entry) { return entry.second.member == member; });
+  if (leases_ && !more) {  // of a copy of several workers each may have had pushes on their way
+    leases_->release(member);
+  }
   serve_leases();
+}
+
+const Record& CoordinatorState::lease_holder(const Record& worker) const {
+  const int first = worker.info.rank.value / rules_.parts * rules_.parts;
+  const Record* holder = &worker;
+  for (const auto& [id, record] : roster_.records()) {
+    if (rules_.parts > 1 && record.info.role == Role::worker && record.info.rank.value == first) {
+      holder = &record;  // of several that had the rank the last
+    }
+  }
+  return *holder;
 }
 
 void CoordinatorState::on(Record& server, const control::FenceConfirmed& confirmed) {

@@ -96,6 +96,8 @@ class CoordinatorState {
   void look_for_the_dead();
   void declare_dead_by_exit(Record& record);
   void declare_lost(Record& record, const std::string& cause);
+  /// A copy of the network is of no use without one of its parts.
+  void give_up_copy_of(const Record& record);
   void look_for_stalls();
 
   // coordinator_leases.cc
@@ -107,6 +109,8 @@ class CoordinatorState {
   /// Whether the next samples wait for another worker that lives.
   bool is_for_another(const WaitingRequest& request) const;
   void fence(const Record& record);
+  /// The member whose name a worker's leases are in: of a copy of several workers the first.
+  const Record& lease_holder(const Record& worker) const;
   void settle_fence(std::uint64_t incarnation);
 
   void begin_event(Clock::time_point now);

@@ -275,6 +275,37 @@ TEST(CoordinatorLeases, WaitForTheFenceOfEveryServer) {
   EXPECT_EQ(grant.next_push(), 3U);
 }
 
+TEST(CoordinatorLeases, ACopyOfSeveralWorkersIsGivenUpWholeAndItsLeaseWaitsForAllOfThem) {
+  SimulatedJob job({.workers = 4, .servers = 1, .parts = 2, .samples_per_epoch = 10, .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto two = job.join();
+  const auto three = job.join();
+  const auto server = job.join(control::SERVER);
+  job.say(zero, lease_request(10));
+  const auto lease = job.last<control::LeaseGrant>(zero).lease();
+  job.say(two, lease_request(10));
+  job.beating = {zero, two, three, server};
+  job.close(one);
+  job.pass(Ms(600));
+  EXPECT_THAT(job.last<control::Fenced>(zero).reason(), HasSubstr("another part of its copy of the network"));
+  EXPECT_TRUE(job.is_closed(zero));
+  const auto lost = job.take<control::Lost>(server);
+  ASSERT_THAT(lost, SizeIs(2));
+  EXPECT_THAT(job.take<control::Lost>(two), SizeIs(2));
+  for (const int which : {1, 0}) {  // the lease is in the name of the first, who is lost second
+    EXPECT_THAT(job.take<control::LeaseGrant>(two), IsEmpty());
+    control::FenceConfirmed confirmed;
+    confirmed.set_incarnation(lost[static_cast<std::size_t>(which)].member().incarnation());
+    auto* progress = confirmed.add_leases();
+    progress->set_lease(lease);
+    progress->set_next_push(static_cast<std::uint64_t>(3 + which));
+    job.say(server, confirmed);
+  }
+  EXPECT_EQ(job.last<control::LeaseGrant>(two).next_push(), 3U);
+  EXPECT_FALSE(job.is_closed(three));
+}
+
 TEST(CoordinatorLeases, ASampleMayWaitForACertainWorker) {
   SimulatedJob job({.workers = 2, .rendezvous = {{.share = 0.55, .worker = 1}}, .samples_per_epoch = 5, .epochs = 2});
   const auto zero = job.join();

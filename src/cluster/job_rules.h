@@ -16,6 +16,7 @@ struct JobRules {
   std::string token = {};
   int workers = 1;
   int servers = 0;
+  int parts = 1;              ///< workers that hold one copy of the network together, one rank after the other
   bool has_launcher = false;  ///< one will join, and the job ends when it is gone
   bool takes_late_members = true;
 

@@ -191,9 +191,10 @@ void check_servers(const RunConfig& config) {
   if (config.n > 1 && config.algorithm != "softsync") {
     throw InputError(fmt::format("--n {} is for --algorithm softsync, not {}", config.n, config.algorithm));
   }
-  if (config.algorithm == "softsync" && config.n > config.workers) {
-    throw InputError(fmt::format("--n {}: with --workers {} an update can be of one gradient at least: --n {}",
-                                 config.n, config.workers, config.workers));
+  if (config.algorithm == "softsync" && config.n > replicas_of(config)) {
+    throw InputError(fmt::format("--n {}: with {} {} an update can be of one gradient at least: --n {}", config.n,
+                                 parts_of(config) > 1 ? "--replicas" : "--workers", replicas_of(config),
+                                 replicas_of(config)));
   }
 }
 
@@ -247,6 +248,21 @@ namespace {
 
 constexpr std::int64_t kMostMicroBatches = 256;  // that PartLinks can tell from each other
 
+/// What the workers of a copy, who get answers from servers of their own, cannot agree on.
+void check_served_grid(const RunConfig& config) {
+  const std::string given = config.servers == 0          ? "--servers 0"
+                            : config.backup_workers > 0  ? fmt::format("--backup-workers {}", config.backup_workers)
+                            : config.max_staleness >= 0  ? fmt::format("--max-staleness {}", config.max_staleness)
+                            : config.adaptive == "on"    ? "--adaptive on"
+                            : config.clip_norm > 0       ? fmt::format("--clip-norm {:g}", config.clip_norm)
+                            : has_hogwild_workers(config) ? "--thread-mode hogwild"
+                                                          : "";
+  if (!given.empty()) {
+    throw InputError(fmt::format("{}: with parameter servers that is for networks that one worker holds whole, not {}",
+                                 given, parts_of(config)));
+  }
+}
+
 /// What is for networks that several workers hold together.
 void check_grid(const RunConfig& config) {
   const std::int64_t parts = parts_of(config);
@@ -265,10 +281,13 @@ void check_grid(const RunConfig& config) {
     throw InputError(fmt::format("--micro-batches {}: expected at most {}",
                                  std::max(config.micro_batches, config.accumulate), kMostMicroBatches));
   }
-  if (is_served(config) || is_of_one_process(config.algorithm)) {
-    throw InputError(fmt::format(
-        "--algorithm {}: a network over {} workers is trained with allreduce, sync, averaging or gossip so far",
-        config.algorithm, parts));
+  if (is_sandblaster(config) || is_of_one_process(config.algorithm)) {
+    throw InputError(fmt::format("--algorithm {}: a network over {} workers is trained with allreduce, sync, averaging, "
+                                 "gossip, async, downpour or softsync",
+                                 config.algorithm, parts));
+  }
+  if (is_served(config)) {
+    check_served_grid(config);
   }
   if (config.clip_norm > 0 && config.algorithm == "gossip") {
     throw InputError(fmt::format(

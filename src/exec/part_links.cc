@@ -196,10 +196,24 @@ void PartLinks::share(LossSums& sums) {
   expect(all_.broadcast(std::as_writable_bytes(std::span(&sums, 1)), last, deadline()));
 }
 
-double PartLinks::sum_of_all(double here) {
+void PartLinks::share_from_first(std::span<std::byte> data) {
   const Waiting waiting(*this);
-  expect(all_.all_reduce(std::span(&here, 1), deadline()));
+  expect(all_.broadcast(data, 0, deadline()));
+}
+
+void PartLinks::share_in_stage(std::span<float> data) {
+  const Waiting waiting(*this);
+  expect(stage_.broadcast(std::as_writable_bytes(data), 0, deadline()));
+}
+
+double PartLinks::sum_of_all(double here) {
+  sum_of_all(std::span(&here, 1));
   return here;
+}
+
+void PartLinks::sum_of_all(std::span<double> numbers) {
+  const Waiting waiting(*this);
+  expect(all_.all_reduce(numbers, deadline()));
 }
 
 }  // namespace distbelief

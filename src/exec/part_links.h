@@ -53,8 +53,14 @@ class PartLinks : public Exchange {
 
   /// All members get what the last stage has.
   void share(LossSums& sums);
+  /// Whether this process is the first of the replica, and what that one has for all.
+  bool is_first() const { return all_.position() == 0; }
+  void share_from_first(std::span<std::byte> data);
+  /// Those that share the stage get what the first of them has.
+  void share_in_stage(std::span<float> data);
   /// The sum over all members, and whether something holds for all of them.
   double sum_of_all(double here);
+  void sum_of_all(std::span<double> numbers);
   bool all(bool here) { return sum_of_all(here ? 0 : 1) == 0; }
 
   /// Seconds that this process has waited for others.

@@ -116,6 +116,7 @@ struct ReplyHead {
     over,       ///< training has ended, and nothing was done
     damaged,    ///< what was to be restored is not the state of this server
   };
+  static constexpr std::size_t kStatuses = 8;
   Status status = Status::done;
   float rate_factor = 1;            ///< what orders have made of all rates
   std::uint64_t staleness_sum = 0;  ///< over the blocks that this push changed

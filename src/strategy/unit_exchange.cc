@@ -53,6 +53,9 @@ UnitExchange::Ending UnitExchange::refresh(BatchStream& batches, std::span<float
     }
   }
   client_.take(values);
+  if (options_.fetched) {
+    options_.fetched(values);
+  }
   since_fetch_ = 0;
   came = true;
   if (std::exchange(fetch_is_old_, false)) {
@@ -115,10 +118,13 @@ UnitExchange::Ending UnitExchange::wait_for_flight(BatchStream& batches) {
     return {};
   }
   const Clock::time_point start = Clock::now();
-  const ServerClient::PushReport report = client_.wait_pushed(deadline());
+  ServerClient::PushReport report = client_.wait_pushed(deadline());
   wait_seconds_ += seconds_since(start);
   if (!report.outcome.ok()) {
     return lost_report(report.outcome);
+  }
+  if (options_.agree) {
+    report.status = options_.agree(report.status);
   }
   const Flight flight = *std::exchange(flight_, {});
   values_came_ = std::exchange(values_come_, false) && report.status != ReplyHead::Status::late;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,11 @@ class UnitExchange {
     bool prefetch = false;
     bool whole_steps = false;
     Clock::duration patience = std::chrono::minutes(10);  ///< for servers that live but do not answer
+    /// Of a copy of the network that several workers hold, who all do the same: given what servers answered to a push
+    /// of this one's part, the worst that any of them heard.
+    std::function<ReplyHead::Status(ReplyHead::Status)> agree = {};
+    /// Likewise: called with values that have come.
+    std::function<void(std::span<float> values)> fetched = {};
   };
   /// Nothing when training goes on. Of what was refused: a step without updates, and what was added is forgotten.
   using Ending = std::optional<StepReport>;

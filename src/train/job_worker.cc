@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -106,20 +107,24 @@ class ServedWatch {
   ServedWatch(const Member& member, const ControlEvents& events, const View& first) : member_(member), events_(events) {
     for (const MemberInfo& other : first.members) {
       if (other.role == Role::worker) {
-        workers_.insert(other.incarnation);
+        workers_[other.incarnation] = other.rank;
       }
     }
   }
   /// Workers that were there and are not any more, each once.
-  std::vector<std::uint64_t> newly_lost() {
+  std::vector<ServedTeam::LostWorker> newly_lost() {
     std::set<std::uint64_t> here;
     for (const MemberInfo& other : member_.view().members) {
       here.insert(other.incarnation);
     }
-    std::vector<std::uint64_t> lost;
-    std::ranges::set_difference(workers_, here, std::back_inserter(lost));
-    for (const std::uint64_t incarnation : lost) {
-      workers_.erase(incarnation);
+    std::vector<ServedTeam::LostWorker> lost;
+    for (const auto& [incarnation, rank] : workers_) {
+      if (!here.contains(incarnation)) {
+        lost.push_back({incarnation, rank});
+      }
+    }
+    for (const ServedTeam::LostWorker& worker : lost) {
+      workers_.erase(worker.incarnation);
     }
     return lost;
   }
@@ -129,16 +134,19 @@ class ServedWatch {
     }
     return workers_in(member_.view());
   }
+  bool given_up() const { return events_.coordinator_lost(); }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }
 
  private:
   const Member& member_;
   const ControlEvents& events_;
-  std::set<std::uint64_t> workers_;  // by incarnation
+  std::map<std::uint64_t, Rank> workers_;  // by incarnation
 };
 
-ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSource& leases, ServedWatch& watch) {
+ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSource& leases, ServedWatch& watch,
+                       int parts) {
   ServedTeam team;
+  team.parts = parts;
   team.fabric = &fabric;
   team.view = static_cast<std::uint32_t>(view.number);
   team.incarnation = member.self().incarnation;
@@ -161,6 +169,7 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
     member.confirm_fence(incarnation, progress);
   };
   team.workers_left = [&watch] { return watch.workers_left(); };
+  team.given_up = [&watch] { return watch.given_up(); };
   team.leader_left = [&watch, leader = team.leader()] { return watch.is_gone(leader); };
   return team;
 }
@@ -300,8 +309,9 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   {
     const Rank self = member.self().rank;
     FaultyFabric* faulty = nullptr;
-    const std::unique_ptr<Fabric> fabric =
-        with_faults(world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job), config, faulty);
+    const std::unique_ptr<Fabric> fabric = with_lock(
+        with_faults(world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job), config, faulty),
+        config);
     events.set_fabric(fabric.get());
     std::vector<Rank> ranks;
     for (const MemberInfo& other : view->members) {
@@ -310,7 +320,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
     CoordinatorLeases leases(member);
     ServedWatch watch(member, events, *view);
-    ServedTeam served = served_team(member, *view, *fabric, leases, watch);
+    ServedTeam served =
+        served_team(member, *view, *fabric, leases, watch, static_cast<int>(parts_of(config)));
     const bool is_served_job = is_served(config);
     const bool leads = is_served_job ? served.leads() : group.position() == 0;
     WorkerObserver observer(member, activity, log, leads, show);

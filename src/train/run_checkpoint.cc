@@ -66,7 +66,7 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
   doing(WorkerActivity::Kind::writing_checkpoint);
   bool finite = all_finite(replica->values().data(), own_table().size());
   if (parted) {
-    finite = links->all(finite);
+    finite = part_links->all(finite);
     if (finite && !parted->leads()) {
       parted->serve(lists());
       checkpointed_step = state.step;
@@ -160,7 +160,12 @@ void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
   while (checkpoint.has_blob(server_blob(count))) {
     ++count;
   }
-  if (static_cast<int>(count) != team.served->servers) {
+  if (!all_parts.empty() && count != all_parts.size() * static_cast<std::size_t>(team.served->servers)) {
+    throw InputError(fmt::format("{}: has {} files of servers, where {} servers have {} parts of the network each: "
+                                 "expected the same --servers and the same cut",
+                                 where, count, team.served->servers, all_parts.size()));
+  }
+  if (all_parts.empty() && static_cast<int>(count) != team.served->servers) {
     throw InputError(fmt::format("{}: written by {} servers, not {}: expected --{} {}", where, count,
                                  team.served->servers, team.served->inside ? "workers" : "servers", count));
   }

@@ -53,34 +53,40 @@ void Trainer::Run::take_part() {
   if (grid.parts() == 1) {
     return;
   }
-  check(team.group != nullptr && team.size() == grid.processes(), "a worker for each part of each copy");
   partition = partition_of(config, graph);
-  place = place_in(grid, team.position());
-  part.emplace(part_of(graph, table, partition, place.stage, place.tensor));
+  if (team.served != nullptr) {
+    take_part_of_served();
+    return;
+  }
+  check(team.group != nullptr && team.size() == grid.processes(), "a worker for each part of each copy");
+  grid_place = place_in(grid, team.position());
+  part.emplace(part_of(graph, table, partition, grid_place.stage, grid_place.tensor));
   Fabric& fabric = team.group->fabric();
   check(team.group->epoch() < 0x80, "epochs of the groups below are from there on");
   const std::uint32_t epoch = 0x80 + team.group->epoch() % 8 * kGroupsOfAView;
   std::vector<Rank> copies;
   for (int copy = 0; copy < grid.replicas; ++copy) {
-    const int process = process_at(grid, {copy, place.stage, place.tensor});
+    const int process = process_at(grid, {copy, grid_place.stage, grid_place.tensor});
     copies.push_back(team.group->members()[static_cast<std::size_t>(process)]);
   }
   column.emplace(fabric, copies, epoch + 3);
   team.column = &*column;
-  const auto first = team.group->members().begin() + place.replica * grid.parts();
+  const auto first = team.group->members().begin() + grid_place.replica * grid.parts();
   const std::vector<Rank> parts(first, first + grid.parts());
-  links = std::make_unique<PartLinks>(
-      fabric,
-      PartLinks::Options{.members = parts,
-                         .tensor = grid.tensor,
-                         .epoch = epoch,
-                         .patience = team.patience,
-                         .watch = &team.activity->compute()});
-  if (place.replica == 0) {
+  link_parts(fabric, parts, epoch);
+  if (grid_place.replica == 0) {
     parted = std::make_unique<PartedModel>(
         graph, table, part->table, partition, fabric,
         PartedModel::Options{.members = parts, .epoch = epoch + 4, .patience = team.patience});
   }
+}
+
+void Trainer::Run::link_parts(Fabric& fabric, const std::vector<Rank>& members, std::uint32_t epoch) {
+  part_links = std::make_unique<PartLinks>(fabric, PartLinks::Options{.members = members,
+                                                                 .tensor = grid.tensor,
+                                                                 .epoch = epoch,
+                                                                 .patience = team.patience,
+                                                                 .watch = &team.activity->compute()});
 }
 
 std::vector<PartedModel::List> Trainer::Run::lists() {

@@ -39,6 +39,7 @@ PortionTable::Options Trainer::Run::portion_options() const {
 struct Trainer::Run::Blasting {
   Run& run;
   ServedLinks& links;
+  LeaderLinks& leader;
   PortionBooks& books;
   RunSummary& summary;
   ServerVectors& vectors;
@@ -63,7 +64,7 @@ struct Trainer::Run::Blasting {
     samples = std::max<std::int64_t>(1, static_cast<std::int64_t>(run.config.subset * all));
     if (!run.restored) {
       if (run.initialised) {
-        servers = links.leader().set_values(run.replica->values(), deadline).outcome;
+        servers = leader.set_values(run.replica->values(), deadline).outcome;
       }
       return;
     }
@@ -73,7 +74,7 @@ struct Trainer::Run::Blasting {
     books.begin_ids(units.next_id);
     books.set_counts(units.counts);
     audited = units.counts;
-    const ServerClient::PushReport report = links.leader().restore(restored.servers, deadline);
+    const LeaderLinks::Report report = leader.restore(restored.servers, deadline);
     servers = report.outcome;
     if (report.status == ReplyHead::Status::damaged) {
       throw FileError(fmt::format("{}: expected the state of these servers, or it is damaged", restored.source));
@@ -112,7 +113,7 @@ struct Trainer::Run::Blasting {
     (void)visit_own_state(writer);
     saved.blobs[kLeaderBlob] = writer.take();
     run.served_audit = books.audit();
-    return run.add_servers(links, saved, servers);
+    return run.add_servers(leader, saved, servers);
   }
 
   /// Workers begin to compute the objective at the values that the servers have.
@@ -129,7 +130,7 @@ struct Trainer::Run::Blasting {
   }
 
   bool snapshot() {
-    servers = run.snapshot(links);
+    servers = run.snapshot(leader);
     return servers.ok();
   }
 
@@ -227,9 +228,11 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
+  LeaderLinks leader(links, table, {});
   ServerVectors vectors(links.leader(), team.patience);
   Blasting blasting = {.run = *this,
                        .links = links,
+                       .leader = leader,
                        .books = books,
                        .summary = summary,
                        .vectors = vectors,
@@ -237,7 +240,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
                                                 .weight_decay = config.weight_decay,
                                                 .tolerance = config.tolerance})};
   served_state = [&blasting](CheckpointState& saved) { return blasting.add_state(saved); };
-  served_bytes = [&links] { return links.leader().traffic().all(); };
+  served_bytes = [&leader] { return leader.traffic(); };
   const double seconds_before = state.train_seconds;
   const auto begin = Clock::now();
   blasting.begin();
@@ -288,8 +291,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
     write_checkpoint(std::nullopt);
   }
   books.end();
-  links.server().end();
-  links.server_changed();
+  links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
   while (workers_left() > 0 && !somebody_died()) {  // each hears with its next question that training is over
     std::this_thread::sleep_for(kEvaluationTurn);

@@ -24,7 +24,7 @@ constexpr float kSlower = 0.5F;
 
 struct Trainer::Run::Leading {
   Run& run;
-  ServedLinks& links;
+  LeaderLinks& leader;
   ServedBooks& books;
   RunSummary& summary;
   DivergenceGuard guard;
@@ -40,7 +40,7 @@ struct Trainer::Run::Leading {
   }
 
   void order(RequestHead::Kind kind, float scale) {
-    const ServerClient::PushReport report = links.leader().order(kind, scale, Clock::now() + run.team.patience);
+    const LeaderLinks::Report report = leader.order(kind, scale, Clock::now() + run.team.patience);
     servers = report.outcome;
     if (report.status == ReplyHead::Status::nonfinite) {
       diverged("a parameter is not finite");
@@ -54,7 +54,7 @@ struct Trainer::Run::Leading {
     const std::int64_t warm = run.warm_units() * unit;
     if (!run.restored) {
       if (run.initialised) {
-        servers = links.leader().set_values(run.replica->values(), deadline).outcome;
+        servers = leader.set_values(run.replica->values(), deadline).outcome;
       }
       return {.samples_per_epoch = static_cast<std::int64_t>(run.data.train->size()),
               .epochs = run.config.epochs,
@@ -68,7 +68,7 @@ struct Trainer::Run::Leading {
     for (const std::string& state : restored.servers) {
       leases.push_back(saved_leases(state, restored.source));
     }
-    const ServerClient::PushReport report = links.leader().restore(restored.servers, deadline);
+    const LeaderLinks::Report report = leader.restore(restored.servers, deadline);
     servers = report.outcome;
     if (report.status == ReplyHead::Status::damaged) {
       throw FileError(fmt::format("{}: expected the state of these servers: the optimizer is another, or it is damaged",
@@ -88,7 +88,7 @@ struct Trainer::Run::Leading {
     visit_own_state(writer);
     saved.blobs[kLeaderBlob] = writer.take();
     run.served_audit = books.total();
-    return servers.ok() && run.add_servers(links, saved, servers);
+    return servers.ok() && run.add_servers(leader, saved, servers);
   }
 
   void visit_own_state(StateVisitor& visitor) {
@@ -108,7 +108,7 @@ struct Trainer::Run::Leading {
   }
 
   bool snapshot() {
-    servers = run.snapshot(links);
+    servers = run.snapshot(leader);
     return servers.ok();
   }
 
@@ -195,21 +195,22 @@ struct Trainer::Run::Leading {
   }
 };
 
-RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested) {
+RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
+                              const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
   const std::int64_t unit = unit_samples(config);
   const auto samples = static_cast<std::int64_t>(data.train->size());
   Leading leading = {.run = *this,
-                     .links = links,
+                     .leader = leader,
                      .books = books,
                      .summary = summary,
                      .guard = DivergenceGuard(std::max(samples / kWindowsAnEpoch, kLeastUnitsOfAWindow * unit)),
                      .servers = {}};
   leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
-  served_bytes = [&links] { return links.leader().traffic().all(); };
+  served_bytes = [&leader] { return leader.traffic(); };
   served.plan_leases(leading.begin());
   leading.logged_staleness = books.staleness();
   const double seconds_before = state.train_seconds;
@@ -253,8 +254,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, ServedBooks& books, const std:
   if (leading.servers.ok()) {
     leading.order(RequestHead::Kind::end, 0);
   }
-  links.server().end();
-  links.server_changed();
+  links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
   while (workers_left() > 0 && !somebody_died()) {  // each hears with its next push that training is over
     std::this_thread::sleep_for(kLeaderTurn);

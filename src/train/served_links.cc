@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
 #include "base/error.h"
 
 namespace distbelief {
@@ -10,69 +14,46 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenWatches{10};
 constexpr int kAnsweringThreads = 2;
 constexpr std::size_t kMostServerBytes = Fabric::kMaxMessageBytes - (1U << 20);  // with versions a push is one message
+constexpr std::uint32_t kViews = 64;  ///< that tags of servers can tell from each other
+
+std::vector<std::uint64_t> server_ids(int servers) {
+  std::vector<std::uint64_t> ids;
+  for (int i = 0; i < servers; ++i) {
+    ids.push_back(static_cast<std::uint64_t>(i));
+  }
+  return ids;
+}
+
+/// The leader speaks to a server about several parts at the same time.
+std::uint32_t view_of(const ServedTeam& team, std::size_t part) {
+  return (team.view + static_cast<std::uint32_t>(part)) % kViews;
+}
 
 }  // namespace
 
-ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, const UpdateRule& rule,
-                         std::span<const float> values, ParameterServer::Options options, Hooks hooks)
-    : team_(team), hooks_(std::move(hooks)), map_(table, team.servers) {
-  std::vector<std::uint64_t> ids;
-  for (int i = 0; i < team.servers; ++i) {
-    ids.push_back(static_cast<std::uint64_t>(i));
+ServedLinks::Shelf::Shelf(const Space& space, const ServedTeam& team)
+    : map(*space.table, team.servers), placement(map, server_ids(team.servers)) {}
+
+ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& spaces, const UpdateRule& rule,
+                         const ParameterServer::Options& options, Hooks hooks)
+    : team_(team), hooks_(std::move(hooks)), shelves_(spaces.size()) {
+  check(spaces.size() == static_cast<std::size_t>(team.parts) && spaces.size() < kViews, "a space for each part");
+  for (std::size_t part = 0; part < spaces.size(); ++part) {
+    if (spaces[part].table == nullptr) {
+      continue;
+    }
+    shelves_[part] = std::make_unique<Shelf>(spaces[part], team);
+    if (team.is_server()) {
+      serve(part, spaces[part], rule, options);
+    }
+    if (team.leads()) {
+      shelves_[part]->leader = client_of(part, ClientRole::leader);
+    }
   }
-  const Placement placement(map_, ids);
-  const Rank self = team.fabric->rank();
-  if (team.is_server()) {
-    std::vector<ServerPort::Client> clients;
-    for (int rank = 0; rank < team.workers; ++rank) {
-      if (Rank{rank} != self) {
-        clients.push_back({.rank = Rank{rank}});
-      }
-    }
-    if (!team.leads()) {
-      clients.push_back({.rank = team.leader(), .role = ClientRole::leader});
-    }
-    const int number = team.number();
-    if (const std::int64_t bytes = placement.bytes_of(number); static_cast<std::size_t>(bytes) > kMostServerBytes) {
-      throw InputError(
-          fmt::format("--servers {}: a server would hold {} MB of parameters; take more, so that none holds "
-                      "over {}",
-                      team.servers, bytes >> 20, kMostServerBytes >> 20));
-    }
-    server_ =
-        std::make_unique<ParameterServer>(table, map_, placement.blocks_of(number), rule, values, std::move(options));
-    port_ = std::make_unique<ServerPort>(*team.fabric, *server_, clients,
-                                         ServerPort::Options{.view = team.view,
-                                                             .threads = kAnsweringThreads,
-                                                             .patience = team.patience,
-                                                             .wake = [this] { link_.wake(); },
-                                                             .thread_begins = team.side_thread_begins,
-                                                             .heard = hooks_.heard,
-                                                             .work = hooks_.work});
-  }
-  const auto client_of = [&](ClientRole role) {
-    std::vector<ServerClient::Server> places;
-    for (int i = 0; i < team.servers; ++i) {
-      ServerClient::Server place = {.rank = team.rank_of_server(i), .blocks = placement.blocks_of(i)};
-      if (place.rank == self) {
-        place.here = [this](const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
-          return port_->answer_here(request, in, out);
-        };
-      }
-      places.push_back(std::move(place));
-    }
-    return std::make_unique<ServerClient>(
-        *team.fabric, map_, places,
-        ServerClient::Options{
-            .view = team.view, .incarnation = team.incarnation, .role = role, .wake = [this] { link_.wake(); }});
-  };
   if (team.is_worker()) {
-    client_ = client_of(ClientRole::worker);
+    client_ = client_of(static_cast<std::size_t>(team.part_of(team.fabric->rank())), ClientRole::worker);
   }
-  if (team.leads()) {
-    leader_ = client_of(ClientRole::leader);
-  }
-  if (server_ != nullptr) {  // not where evaluations are: others wait for the dead's samples
+  if (team.is_server()) {  // not where evaluations are: others wait for the dead's samples
     watching_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
         watch_for_losses();
@@ -81,13 +62,19 @@ ServedLinks::ServedLinks(const ServedTeam& team, const ParameterTable& table, co
     });
   }
   const auto advance = [this] {
-    bool moved = port_ != nullptr && port_->advance();
-    moved = (client_ != nullptr && client_->advance()) || moved;
-    return (leader_ != nullptr && leader_->advance()) || moved;
+    bool moved = client_ != nullptr && client_->advance();
+    for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+      moved = (shelf != nullptr && shelf->port != nullptr && shelf->port->advance()) || moved;
+      moved = (shelf != nullptr && shelf->leader != nullptr && shelf->leader->advance()) || moved;
+    }
+    return moved;
   };
   const auto in_a_message = [this] {
-    return (port_ != nullptr && port_->in_a_message()) || (client_ != nullptr && client_->in_a_message()) ||
-           (leader_ != nullptr && leader_->in_a_message());
+    return (client_ != nullptr && client_->in_a_message()) ||
+           std::ranges::any_of(shelves_, [](const std::unique_ptr<Shelf>& shelf) {
+             return shelf != nullptr && ((shelf->port != nullptr && shelf->port->in_a_message()) ||
+                                         (shelf->leader != nullptr && shelf->leader->in_a_message()));
+           });
   };
   link_.start(*team.fabric, advance, in_a_message, team.side_thread_begins);
 }
@@ -97,29 +84,113 @@ ServedLinks::~ServedLinks() {
   link_.stop();
 }
 
+void ServedLinks::serve(std::size_t part, const Space& space, const UpdateRule& rule,
+                        const ParameterServer::Options& options) {
+  Shelf& shelf = *shelves_[part];
+  std::vector<ServerPort::Client> clients;
+  for (int rank = 0; rank < team_.workers; ++rank) {
+    if (Rank{rank} != team_.fabric->rank() && team_.part_of(Rank{rank}) == static_cast<int>(part)) {
+      clients.push_back({.rank = Rank{rank}});
+    }
+  }
+  if (!team_.leads()) {
+    clients.push_back({.rank = team_.leader(), .role = ClientRole::leader});
+  }
+  const int number = team_.number();
+  if (const std::int64_t bytes = shelf.placement.bytes_of(number); static_cast<std::size_t>(bytes) > kMostServerBytes) {
+    throw InputError(
+        fmt::format("--servers {}: a server would hold {} MB of parameters; take more, so that none holds "
+                    "over {}",
+                    team_.servers, bytes >> 20, kMostServerBytes >> 20));
+  }
+  shelf.server = std::make_unique<ParameterServer>(*space.table, shelf.map, shelf.placement.blocks_of(number), rule,
+                                                   space.values, options);
+  ServerPort::Options answers = {.view = view_of(team_, part),
+                                 .threads = kAnsweringThreads,
+                                 .patience = team_.patience,
+                                 .wake = [this] { link_.wake(); },
+                                 .thread_begins = team_.side_thread_begins};
+  if (part == 0) {
+    answers.heard = hooks_.heard;
+    answers.work = hooks_.work;
+  }
+  shelf.port = std::make_unique<ServerPort>(*team_.fabric, *shelf.server, clients, std::move(answers));
+}
+
+std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRole role) {
+  Shelf& shelf = *shelves_[part];
+  std::vector<ServerClient::Server> places;
+  for (int i = 0; i < team_.servers; ++i) {
+    ServerClient::Server place = {.rank = team_.rank_of_server(i), .blocks = shelf.placement.blocks_of(i)};
+    if (place.rank == team_.fabric->rank()) {
+      place.here = [&shelf](const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
+        return shelf.port->answer_here(request, in, out);
+      };
+    }
+    places.push_back(std::move(place));
+  }
+  return std::make_unique<ServerClient>(*team_.fabric, shelf.map, places,
+                                        ServerClient::Options{.view = view_of(team_, part),
+                                                              .incarnation = team_.incarnation,
+                                                              .role = role,
+                                                              .wake = [this] { link_.wake(); }});
+}
+
+void ServedLinks::end_server() {
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    shelf->server->end();
+  }
+  server_changed();
+}
+
 void ServedLinks::server_changed() {
-  (void)server_->flush_full();  // numbers that are not finite stay, and the next push is told
-  port_->server_changed();
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    (void)shelf->server->flush_full();  // numbers that are not finite stay, and the next push is told
+    shelf->port->server_changed();
+  }
+}
+
+void ServedLinks::let_all_go() {
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    shelf->port->let_all_go();
+  }
+}
+
+std::vector<PushId> ServedLinks::open_leases() const {
+  std::map<std::uint64_t, std::uint64_t> next;  // by lease
+  std::map<std::uint64_t, std::size_t> known;   // by how many shelves
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    for (const PushId& open : shelf->server->open_leases()) {
+      const auto [at, fresh] = next.emplace(open.lease, open.seq);
+      at->second = std::min(at->second, open.seq);
+      ++known[open.lease];
+    }
+  }
+  std::vector<PushId> open;
+  for (const auto& [lease, seq] : next) {
+    open.push_back({lease, known[lease] == shelves_.size() ? seq : 0});  // some have nothing of it yet
+  }
+  return open;
 }
 
 void ServedLinks::watch_for_losses() {
   if (team_.inside) {
     if ((team_.workers_left && team_.workers_left() < team_.workers) || (team_.leader_left && team_.leader_left())) {
-      port_->let_all_go();  // links tell all others
+      let_all_go();  // links tell all others
     }
     return;
   }
   if (!team_.newly_lost) {
     return;
   }
-  for (const std::uint64_t incarnation : team_.newly_lost()) {
-    server_->fence(incarnation);
+  for (const ServedTeam::LostWorker& lost : team_.newly_lost()) {
+    shelves_[static_cast<std::size_t>(team_.part_of(lost.rank))]->server->fence(lost.incarnation);
     if (hooks_.lost) {
-      hooks_.lost(incarnation);
+      hooks_.lost(lost.incarnation);
     }
     server_changed();
     if (team_.fenced) {
-      team_.fenced(incarnation, server_->open_leases());
+      team_.fenced(lost.incarnation, open_leases());
     }
   }
 }

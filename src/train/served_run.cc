@@ -50,10 +50,10 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     options.drop_nonfinite = false;
     options.staleness_rate = staleness_rate;
     if (softsync && pushes >= warm) {
-      options.gather = std::max(1, (served.workers - absent) / static_cast<int>(config.n));
+      options.gather = std::max(1, (served.copies() - absent) / static_cast<int>(config.n));
     }
     if (synchronous) {
-      options.gather = std::max(1, std::min(units, served.workers - absent));
+      options.gather = std::max(1, std::min(units, served.copies() - absent));
     }
     return options;
   };
@@ -61,11 +61,20 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   if (synchronous || config.max_staleness >= 0) {
     options.max_staleness = synchronous ? 0 : static_cast<std::uint64_t>(config.max_staleness);
   }
-  ServedLinks links(served, table, *rule, replica->values(), std::move(options), std::move(hooks));
+  std::vector<std::vector<float>> first_values;
+  ServedLinks links(served, served_spaces(first_values), *rule, options, std::move(hooks));
+  first_values = {};
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
-    return work(links, sampler, working, stop);
+    try {
+      return work(links, sampler, working, stop);
+    } catch (const ExchangeLost& lost) {
+      return wait_until_given_up(lost);
+    }
   };
-  const auto leads = [&](const std::function<bool()>& stop) { return lead(links, books, stop); };
+  const auto leads = [&](const std::function<bool()>& stop) {
+    LeaderLinks leader(links, table, tables_of_parts());
+    return lead(links, leader, books, stop);
+  };
   return served.leads() ? lead_and_work(links, leads, works, stop_requested) : follow(links, works, stop_requested);
 }
 
@@ -81,10 +90,10 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
     hooks.work = [&books](const RequestHead& request) { return books.work(request); };
     hooks.lost = [&books](std::uint64_t worker) { books.lose(worker); };
   }
-  ParameterServer::Options options = {
+  const ParameterServer::Options options = {
       .update = [](std::uint64_t, int) { return UpdateOptions{}; },  // for statistics that are averaged
       .keeps_vectors = true};
-  ServedLinks links(served, table, *rule, replica->values(), std::move(options), std::move(hooks));
+  ServedLinks links(served, {{&table, replica->values()}}, *rule, options, std::move(hooks));
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
     return work_on_portions(links, sampler, working, stop);
   };
@@ -92,16 +101,13 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
   return served.leads() ? lead_and_work(links, leads, works, stop_requested) : follow(links, works, stop_requested);
 }
 
-Outcome Trainer::Run::snapshot(ServedLinks& links) {
-  links.leader().begin_fetch();
-  Outcome outcome = links.leader().wait_fetched(Clock::now() + team.patience);
-  links.leader().take(replica->values());
-  return outcome;
+Outcome Trainer::Run::snapshot(LeaderLinks& leader) {
+  return leader.fetch(replica->values(), Clock::now() + team.patience);
 }
 
-bool Trainer::Run::add_servers(ServedLinks& links, CheckpointState& saved, Outcome& servers) {
+bool Trainer::Run::add_servers(LeaderLinks& leader, CheckpointState& saved, Outcome& servers) {
   std::vector<std::string> states;
-  const ServerClient::PushReport report = links.leader().save(states, Clock::now() + team.patience);
+  const LeaderLinks::Report report = leader.save(states, Clock::now() + team.patience);
   servers = report.outcome;
   if (report.status == ReplyHead::Status::nonfinite) {
     observer.note("a server's numbers are not finite: no checkpoint is written, the one before stays");
@@ -139,7 +145,7 @@ void Trainer::Run::let_go_wrong(const ParameterServer& server, const std::functi
   if (team.chaos != nullptr) {
     const auto pushes = static_cast<std::int64_t>(server.pushes());
     const auto units = static_cast<double>(steps_per_epoch) * static_cast<double>(config.epochs * units_of_step(config));
-    team.chaos->before_step({.step = pushes / team.served->workers + 1,
+    team.chaos->before_step({.step = pushes / team.served->copies() + 1,
                              .share = units > 0 ? static_cast<double>(pushes) / units : 0},
                             team.activity->compute(), stop_requested);
   }

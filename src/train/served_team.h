@@ -13,27 +13,37 @@ namespace distbelief {
 
 /// A job with parameter servers, as one of its processes sees it. Ranks are the workers, then the servers, unless each
 /// worker has a server inside. The first server leads: it keeps the books, evaluates, and writes the run's folder.
+/// Where a network is cut, each copy of it is of `parts` workers in a row, and servers hold the parameters of each part
+/// for themselves: a worker talks about its own only. The first worker of a copy leases samples for all of it.
 struct ServedTeam {
   Fabric* fabric = nullptr;  ///< borrowed
   std::uint32_t view = 0;
   std::uint64_t incarnation = 0;
   int workers = 1;
   int servers = 1;
+  int parts = 1;  ///< workers of a copy of the network
   bool inside = false;                                  ///< servers are inside the workers
   Clock::duration patience = std::chrono::minutes(10);  ///< for whoever lives but does not answer
 
   LeaseSource* leases = nullptr;                                               ///< a worker's; borrowed
   std::function<void(const LeaseTable::Options&)> plan_leases = {};            ///< the leader's
-  std::function<std::vector<std::uint64_t>()> newly_lost = {};                 ///< a server's: workers, by incarnation
+  struct LostWorker {
+    std::uint64_t incarnation = 0;
+    Rank rank = {};
+  };
+  std::function<std::vector<LostWorker>()> newly_lost = {};                    ///< a server's
   std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
   std::function<int()> workers_left = {};  ///< a server's: that live and, unless servers are inside, are not done
   std::function<bool()> leader_left = {};  ///< all others'
+  std::function<bool()> given_up = {};     ///< a worker's: the job goes on without it; empty: that cannot happen
   /// Called first on each thread that moves bytes or answers requests: it may work where nobody computes.
   std::function<void()> side_thread_begins = {};
 
   Rank rank_of_server(int server) const { return Rank{server + (inside ? 0 : workers)}; }
   bool is_worker() const { return fabric->rank().value < workers; }
   bool is_server() const { return inside || !is_worker(); }
+  int copies() const { return workers / parts; }
+  int part_of(Rank worker) const { return worker.value % parts; }
   /// Of a server.
   int number() const { return fabric->rank().value - (inside ? 0 : workers); }
   Rank leader() const { return rank_of_server(0); }

@@ -8,6 +8,7 @@
 #include "strategy/downpour.h"
 #include "strategy/hogwild_downpour.h"
 #include "strategy/pace.h"
+#include "train/copy_leases.h"
 #include "train/evaluate.h"
 #include "train/leased_batches.h"
 #include "train/trainer_run.h"
@@ -30,22 +31,28 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   const UnitExchange::Options exchange = {.fetch_every = static_cast<int>(config.n_fetch),
                                           .prefetch = prefetches(config, config.n_fetch),
                                           .whole_steps = is_synchronous(config),
-                                          .patience = team.patience};
+                                          .patience = team.patience,
+                                          .agree = {},
+                                          .fetched = {}};
   std::unique_ptr<ServedStrategy> worker;
   if (has_hogwild_workers(config)) {
     worker = std::make_unique<HogwildDownpour>(
         working.replica, *rule, links.worker(), exchange,
         HogwildLanes::Options{.threads = replica_options.threads, .batch = batch_per_worker(config)});
   } else {
-    worker = std::make_unique<Downpour>(working.replica, *rule, links.worker(), exchange);
+    worker = std::make_unique<Downpour>(working.replica, *rule, links.worker(), in_copy(exchange));
   }
   const std::int64_t unit = unit_samples(config);
   const bool adaptive = config.adaptive == "on";
   const auto samples = static_cast<std::int64_t>(data.train->size());
   const std::int64_t most_units =
-      std::clamp<std::int64_t>(samples / (unit * served.workers * kLeasesAnEpoch), 1, kMostUnitsOfALease);
+      std::clamp<std::int64_t>(samples / (unit * served.copies() * kLeasesAnEpoch), 1, kMostUnitsOfALease);
   Pace pace({.most_batches = static_cast<int>(most_units), .most_units_of_lease = most_units});
-  LeasedBatches batches(*data.train, sampler, *served.leases,
+  std::optional<CopyLeases> of_copy;
+  if (part) {
+    of_copy.emplace(*served.leases, *part_links);
+  }
+  LeasedBatches batches(*data.train, sampler, of_copy ? *of_copy : *served.leases,
                         {.batch = batch_per_worker(config),
                          .batches_per_unit = config.n_push,
                          .units_per_lease = adaptive ? 1 : most_units,
@@ -58,16 +65,16 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   LossSums sums;
   std::int64_t told = place.step;  ///< steps that chaos has heard of
   while (report.outcome == StepReport::Outcome::stepped || report.outcome == StepReport::Outcome::end_of_epoch) {
-    if (report.stop || (report.outcome == StepReport::Outcome::end_of_epoch && batches.finished())) {
+    if (report.outcome == StepReport::Outcome::end_of_epoch && batches.finished()) {
+      break;
+    }
+    if (report.stop) {
+      report.outcome = StepReport::Outcome::stepped;  // also while it waited for samples
       break;
     }
     if (report.outcome == StepReport::Outcome::end_of_epoch && served.leader_left && served.leader_left()) {
       report = {.outcome = StepReport::Outcome::group_lost, .culprit = "the server that leads is gone"};
       break;
-    }
-    if (report.outcome == StepReport::Outcome::end_of_epoch && stop_requested()) {
-      report = {.stop = true};
-      break;  // while it waited for samples
     }
     const Pace::Times times = {
         .all = seconds_since(begin), .links = worker->exchange().wait_seconds(), .leases = batches.lease_seconds()};
@@ -89,6 +96,8 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     const auto update = static_cast<std::uint64_t>(last.epoch) * steps_per_epoch +
                         static_cast<std::uint64_t>(last.first / (unit * units_of_step(config)));
     report = worker->step(batches, {.update = update_options(update), .stop = stop_requested()});
+    report.stop = report.stop || (report.outcome == StepReport::Outcome::end_of_epoch && stop_requested());
+    agree_in_copy(report);
     if (report.outcome == StepReport::Outcome::stepped && report.sums.rows > 0) {
       place.step += report.updates;
       sums += report.sums;

@@ -61,12 +61,12 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
   std::atomic<bool> leader_left = false;
   NotesOfAll notes(observer);
   std::mutex mutex;
-  std::exception_ptr first_error;             // guarded by mutex
-  std::vector<std::uint64_t> failed_workers;  // guarded by mutex: by incarnation
+  std::exception_ptr first_error;                      // guarded by mutex
+  std::vector<ServedTeam::LostWorker> failed_workers;  // guarded by mutex
   const auto work = [&](int rank, RunObserver& watcher) {
     FaultyFabric* faulty = nullptr;
     const std::unique_ptr<Fabric> fabric =  // who fails is lost to the others
-        with_faults(std::move(fabrics[static_cast<std::size_t>(rank)]), config, faulty);
+        with_lock(with_faults(std::move(fabrics[static_cast<std::size_t>(rank)]), config, faulty), config);
     RunSummary summary;
     std::optional<Group> group;
     ThreadLeases own_leases(leases, static_cast<std::uint64_t>(rank) + 1);
@@ -75,6 +75,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
                                .incarnation = static_cast<std::uint64_t>(rank) + 1,
                                .workers = workers,
                                .servers = inside ? workers : members - workers,
+                               .parts = static_cast<int>(parts_of(config)),
                                .inside = inside,
                                .leases = &own_leases,
                                .plan_leases = [&](const LeaseTable::Options& plan) { leases.plan(plan); },
@@ -109,7 +110,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
         first_error = std::current_exception();
       }
       if (rank < workers) {
-        failed_workers.push_back(static_cast<std::uint64_t>(rank) + 1);
+        failed_workers.push_back({static_cast<std::uint64_t>(rank) + 1, Rank{rank}});
       }
     }
     leases.leave(static_cast<std::uint64_t>(rank) + 1);

@@ -91,6 +91,13 @@ std::string grid_text(const Grid& grid, std::int64_t micro_batches) {
                      micro_batches, micro_batches == 1 ? "" : "es");
 }
 
+/// "2 copies of 2 stages ...".
+std::string copies_text(const Grid& grid, std::int64_t micro_batches) {
+  return fmt::format("{} of {}",
+                     grid.replicas == 1 ? "one copy of the network" : fmt::format("{} copies", grid.replicas),
+                     grid_text(grid, micro_batches));
+}
+
 }  // namespace
 
 Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described)
@@ -129,12 +136,12 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   options.micro_batches = micro_batches_of(config);
   if (part) {
-    options.links = links.get();
+    options.links = part_links.get();
     options.order = config.pipeline == "gpipe" ? PipelineOrder::gpipe : PipelineOrder::one_forward_one_backward;
     options.recompute = config.recompute;
     options.partial_gradients = part->partial_gradients;
   }
-  if (team.served != nullptr && !has_hogwild_workers(config) && !is_sandblaster(config) &&
+  if (team.served != nullptr && !part && !has_hogwild_workers(config) && !is_sandblaster(config) &&
       touches_few_rows(graph, table) && config.threads <= 1 && config.accumulate == 1) {
     options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
     options.gradient_rows = GradientRows::touched;
@@ -266,7 +273,7 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     const std::string servers = run.team.served->inside ? "inside them" : std::to_string(run.config.servers);
     const std::string updates =
         run.config.algorithm == "softsync"
-            ? fmt::format("updates of {} gradients", std::max<std::int64_t>(1, run.config.workers / run.config.n))
+            ? fmt::format("updates of {} gradients", std::max<std::int64_t>(1, replicas_of(run.config) / run.config.n))
         : run.config.algorithm == "sync" ? fmt::format("steps of the first {} gradients, {} samples each",
                                                        units_of_step(run.config), unit_samples(run.config))
         : is_sandblaster(run.config)
@@ -275,11 +282,12 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
             : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
     lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
                                                 run.config.algorithm, updates));
+    if (run.grid.parts() > 1) {
+      lines.insert(lines.begin() + 4, "cut     " + copies_text(run.grid, run.replica_options.micro_batches));
+    }
   } else if (run.part) {
-    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}): {} of {}", run.team.size(), run.config.algorithm,
-                                                run.grid.replicas == 1 ? "one copy of the network"
-                                                                       : fmt::format("{} copies", run.grid.replicas),
-                                                grid_text(run.grid, run.replica_options.micro_batches)));
+    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}): {}", run.team.size(), run.config.algorithm,
+                                                copies_text(run.grid, run.replica_options.micro_batches)));
   } else if (run.team.size() > 1) {
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
                                                 run.config.algorithm, run.global_batch / run.team.size()));

@@ -14,6 +14,8 @@
 #include "params/schedule.h"
 #include "plan/grid.h"
 #include "strategy/strategy.h"
+#include "strategy/unit_exchange.h"
+#include "train/leader_links.h"
 #include "train/parted_model.h"
 #include "train/portion_books.h"
 #include "train/run_data.h"
@@ -68,11 +70,12 @@ struct Trainer::Run {
   ParameterTable table;
   // Where the network is cut over several workers, of which this one has a part.
   Grid grid;
-  GridPlace place;
+  GridPlace grid_place;
   Partition partition;
   std::optional<NetworkPart> part;
+  std::vector<NetworkPart> all_parts;  ///< a parameter server's: it holds some of the parameters of each
   std::optional<Group> column;  ///< those that have the same part of each copy
-  std::unique_ptr<PartLinks> links;
+  std::unique_ptr<PartLinks> part_links;
   std::unique_ptr<PartedModel> parted;     ///< of the first copy
   std::optional<Checkpoint> to_share_out;  ///< the leader's: what a run goes on from
   std::map<std::string, std::vector<std::uint64_t>> strategy_numbers;  ///< likewise
@@ -106,6 +109,20 @@ struct Trainer::Run {
   /// Of what this worker holds.
   const ParameterTable& own_table() const { return part ? part->table : table; }
   void take_part();
+  /// The same where parameters are with servers.
+  void take_part_of_served();
+  /// Opens the links to the other parts of this worker's copy, which `members` hold.
+  void link_parts(Fabric& fabric, const std::vector<Rank>& members, std::uint32_t epoch);
+  /// Of all parts; none when the network is not cut.
+  std::vector<const ParameterTable*> tables_of_parts() const;
+  /// What this process has of the parameters that servers hold; `values` is room for those that it has to make.
+  std::vector<ServedLinks::Space> served_spaces(std::vector<std::vector<float>>& values) const;
+  /// What a worker of a copy that several hold does together with them.
+  UnitExchange::Options in_copy(UnitExchange::Options options);
+  /// What a step comes to for all of them. Throws ExchangeLost.
+  void agree_in_copy(StepReport& report);
+  /// Another worker of this one's copy is lost, and so the copy: its samples go to others.
+  RunSummary wait_until_given_up(const ExchangeLost& lost) const;
   /// The values and the strategy's state as lists of numbers.
   std::vector<PartedModel::List> lists();
   /// Before the first step: parts that a file has are shared out by the leader.
@@ -150,11 +167,12 @@ struct Trainer::Run {
                            const std::function<bool()>& stop_requested);
   /// Of a member that does not lead.
   RunSummary follow(ServedLinks& links, const WorkingPart& work, const std::function<bool()>& stop_requested);
-  RunSummary lead(ServedLinks& links, ServedBooks& books, const std::function<bool()>& stop_requested);
+  RunSummary lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
+                  const std::function<bool()>& stop_requested);
   /// What leaders have in common. One version of each block, into the replica; the states of all servers, into a
   /// checkpoint: false when there is none, and `servers` says whether they live.
-  Outcome snapshot(ServedLinks& links);
-  bool add_servers(ServedLinks& links, CheckpointState& saved, Outcome& servers);
+  Outcome snapshot(LeaderLinks& leader);
+  bool add_servers(LeaderLinks& leader, CheckpointState& saved, Outcome& servers);
   struct Leading;
   /// The same of a Sandblaster run, whose objective is evaluated over portions of the data.
   PortionTable::Options portion_options() const;

@@ -100,13 +100,13 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   std::vector<std::pair<std::string, double>> values = {{"epoch_train_loss", report.train_loss},
                                                         {"samples", static_cast<double>(audit.applied)},
                                                         {"sent_bytes", static_cast<double>(state.sent_bytes)}};
-  const auto measure = [&](const Dataset& part, const std::string& name, std::optional<double>& loss,
+  const auto measure = [&](const Dataset& set, const std::string& name, std::optional<double>& loss,
                            std::optional<double>& right) {
     doing(WorkerActivity::Kind::evaluating);
     // As many at a time as in training: there is memory for those.
     const std::int64_t rows =
         (batch_per_worker(config) + replica_options.micro_batches - 1) / replica_options.micro_batches;
-    LossSums sums = evaluate(*replica, part, rows, team.replica(), team.replicas());
+    LossSums sums = evaluate(*replica, set, rows, team.replica(), team.replicas());
     if (outcome.ok()) {
       doing(WorkerActivity::Kind::gathering);
       outcome = team.sum(sums);

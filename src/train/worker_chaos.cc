@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "transport/locked/locked_fabric.h"
 
 namespace distbelief {
 namespace {
@@ -81,6 +82,13 @@ std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunCon
   auto made = std::make_unique<FaultyFabric>(std::move(fabric), config.seed + (rank << 32));
   faulty = made.get();
   return made;
+}
+
+std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config) {
+  if (!is_served(config) || parts_of(config) == 1) {
+    return fabric;
+  }
+  return std::make_unique<LockedFabric>(std::move(fabric));
 }
 
 }  // namespace distbelief

@@ -50,4 +50,7 @@ class WorkerChaos : private ChaosTools {
 /// links can be reached then, or null.
 std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunConfig& config, FaultyFabric*& faulty);
 
+/// `fabric`, for the several threads that use it where parts of a network talk to each other and to servers.
+std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config);
+
 }  // namespace distbelief

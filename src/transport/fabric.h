@@ -98,6 +98,8 @@ class Fabric {
  protected:
   /// `transfer` is filled in and posted; peer is another rank of this job.
   virtual void post(Transfer& transfer) = 0;
+  /// For fabrics that stand around others, and leave the transfer to them.
+  static void post_to(Fabric& fabric, Transfer& transfer) { fabric.post(transfer); }
 
  private:
   std::atomic<std::uint64_t> sent_bytes_ = 0;

@@ -1,0 +1,122 @@
+// What is different in a run through parameter servers whose network is cut: servers hold the parameters of each part,
+// and the workers of a copy do all in step, as one worker would.
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "base/check.h"
+#include "train/copy_leases.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::uint32_t kCopyEpoch = 0x40;  ///< of the groups of a copy; those of servers are from 0x80 on
+/// A silent process is given up after 5 s, and with it all of its copy.
+constexpr std::chrono::seconds kGivenUpWithin{15};
+constexpr std::chrono::milliseconds kBetweenLooksAtView{5};
+
+}  // namespace
+
+void Trainer::Run::take_part_of_served() {
+  const ServedTeam& served = *team.served;
+  check(served.workers == grid.processes() && served.parts == grid.parts() && !served.inside, "a worker for each part");
+  if (!served.is_worker()) {
+    for (int at = 0; at < grid.parts(); ++at) {
+      const GridPlace of = place_in(grid, at);
+      all_parts.push_back(part_of(graph, table, partition, of.stage, of.tensor));
+    }
+    return;
+  }
+  const int self = served.fabric->rank().value;
+  grid_place = place_in(grid, self);
+  part.emplace(part_of(graph, table, partition, grid_place.stage, grid_place.tensor));
+  std::vector<Rank> members(static_cast<std::size_t>(grid.parts()));
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    members[i] = Rank{grid_place.replica * grid.parts() + static_cast<int>(i)};
+  }
+  link_parts(*served.fabric, members, kCopyEpoch);
+}
+
+std::vector<const ParameterTable*> Trainer::Run::tables_of_parts() const {
+  std::vector<const ParameterTable*> tables;
+  for (const NetworkPart& one : all_parts) {
+    tables.push_back(&one.table);
+  }
+  return tables;
+}
+
+std::vector<ServedLinks::Space> Trainer::Run::served_spaces(std::vector<std::vector<float>>& values) const {
+  if (grid.parts() == 1) {
+    return {{&table, replica->values()}};
+  }
+  std::vector<ServedLinks::Space> spaces(static_cast<std::size_t>(grid.parts()));
+  if (part) {
+    spaces[static_cast<std::size_t>(team.served->part_of(team.served->fabric->rank()))].table = &part->table;
+    return spaces;
+  }
+  values.resize(spaces.size());
+  for (std::size_t i = 0; i < spaces.size(); ++i) {
+    const ParameterTable& own = all_parts[i].table;
+    values[i].resize(static_cast<std::size_t>(own.size()));
+    own.initialize(config.seed, values[i]);
+    spaces[i] = {&own, values[i]};
+  }
+  return spaces;
+}
+
+UnitExchange::Options Trainer::Run::in_copy(UnitExchange::Options options) {
+  if (!part) {
+    return options;
+  }
+  options.agree = [this](ReplyHead::Status status) {
+    std::array<double, ReplyHead::kStatuses> said = {};
+    said[static_cast<std::size_t>(status)] = 1;
+    part_links->sum_of_all(said);
+    const auto worst = std::find_if(said.rbegin(), said.rend(), [](double members) { return members > 0; });
+    return static_cast<ReplyHead::Status>(said.rend() - worst - 1);
+  };
+  // Parameters that each of several workers has a copy of are copies in the servers too, which gradients reach in
+  // different orders; so the first one's is what counts.
+  std::vector<Range> shared;
+  for (const ParameterEntry& entry : part->table.entries()) {
+    if (grid.tensor > 1 && entry.spec.part_axis < 0) {
+      shared.push_back(entry.range);
+    }
+  }
+  if (!shared.empty()) {
+    options.fetched = [this, shared](std::span<float> values) {
+      for (const Range& range : shared) {
+        part_links->share_in_stage(values.subspan(static_cast<std::size_t>(range.begin),
+                                             static_cast<std::size_t>(range.size())));
+      }
+    };
+  }
+  return options;
+}
+
+void Trainer::Run::agree_in_copy(StepReport& report) {
+  if (!part || report.outcome == StepReport::Outcome::group_lost) {
+    return;  // the others hear of a loss by themselves
+  }
+  std::array<double, 2> told = {report.stop ? 1.0 : 0.0,
+                                report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0};
+  part_links->sum_of_all(told);
+  report.stop = told[0] > 0;
+  if (told[1] > 0) {
+    report.outcome = StepReport::Outcome::diverged;
+  }
+}
+
+RunSummary Trainer::Run::wait_until_given_up(const ExchangeLost& lost) const {
+  const Clock::time_point deadline = Clock::now() + kGivenUpWithin;
+  while (team.served->given_up && !team.served->given_up() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kBetweenLooksAtView);
+  }
+  RunSummary summary;
+  summary.status = "lost";
+  summary.problem = lost.what();
+  return summary;
+}
+
+}  // namespace distbelief

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "transport/fabric.h"
+
+namespace distbelief {
+
+/// Any fabric, for several threads of a process: each transfer is one thread's, and each thread may wait for its own
+/// while others move theirs. Who waits asks again and again, ever less often at first, so that alone a thread is better
+/// served by the fabric itself.
+class LockedFabric : public Fabric {
+ public:
+  explicit LockedFabric(std::unique_ptr<Fabric> fabric) : fabric_(std::move(fabric)) {}
+
+  Rank rank() const override { return fabric_->rank(); }
+  int size() const override { return fabric_->size(); }
+  Outcome wait(Transfer& transfer, Clock::time_point deadline) override;
+  bool progress(Transfer& transfer) override;
+  std::uint64_t moves() const override;
+  void cancel(Transfer& transfer) override;
+  void lose(Rank peer, const std::string& reason) override { fabric_->lose(peer, reason); }
+
+ protected:
+  void post(Transfer& transfer) override;
+
+ private:
+  const std::unique_ptr<Fabric> fabric_;
+  mutable std::mutex mutex_;  // of all of it but lose()
+};
+
+}  // namespace distbelief
