@@ -34,7 +34,7 @@ GRIDS = {
 }
 
 
-class Partition(job_test.JobTest):
+class PartTest(job_test.JobTest):
     def recipe(self, model, name, *more, samples=STEPS * BATCH, batch=BATCH, noise=1):
         options = [f"{word},samples={samples},seed=3,noise={noise}" if word.startswith("synthetic:") else word
                    for word in MODELS[model]]
@@ -49,6 +49,8 @@ class Partition(job_test.JobTest):
         for one, other in zip(found, wanted):
             self.assertLess(abs(one - other), within * other)
 
+
+class Partition(PartTest):
     def test_a_network_that_is_cut_has_the_losses_of_the_whole(self):
         for number, model in enumerate(MODELS):
             # Batch norm normalises over what a worker has of a micro-batch, so the whole has as many.
@@ -214,7 +216,9 @@ class Partition(job_test.JobTest):
             ("--partition", "4", "--stages", "3"): "--partition 4 is not --stages 3 times",
             ("--tensor", "2", "--workers", "3"): "--workers 3: expected a multiple of 2",
             ("--tensor", "2", "--workers", "4", "--replicas", "4"): "--workers 4 contradicts --replicas 4",
-            ("--tensor", "2", "--algorithm", "downpour"): "--algorithm downpour",
+            ("--tensor", "2", "--algorithm", "sandblaster"): "--algorithm sandblaster",
+            ("--tensor", "2", "--algorithm", "downpour", "--servers", "0"): "--servers 0: with parameter servers that is",
+            ("--tensor", "2", "--algorithm", "async", "--max-staleness", "2"): "--max-staleness 2: with parameter",
             ("--tensor", "2", "--cuts", "hidden1=region"): "layer 'hidden1' (dense) cannot be cut by region",
             ("--tensor", "2", "--cuts", "hiden1=outputs"): "has no layer 'hiden1'",
             ("--tensor", "2", "--cuts", "hidden1"): "expected LAYER=outputs",
@@ -230,6 +234,65 @@ class Partition(job_test.JobTest):
                 self.assertEqual(output.count("\n"), 1, output)
                 self.assertIn(wanted, output)
                 self.assertFalse(os.path.exists(self.path("run")))
+
+
+class Served(PartTest):
+    """The same with parameter servers, which hold the parameters of each part."""
+
+    def test_one_copy_has_the_losses_of_plain_sgd(self):
+        for number, model in enumerate(("mlp", "lenet", "speech", "local-image")):
+            self.train(*self.recipe(model, model), "--algorithm", "local", "--momentum", "0.9")
+            for name, grid in {"tensor": (1, 2, 1), "stages": (2, 1, 1), "grid": (2, 2, 1)}.items():
+                transport = TRANSPORTS[(number + len(name)) % len(TRANSPORTS)]
+                with self.subTest(model=model, grid=name, transport=transport):
+                    cut = f"{model}-{name}"
+                    self.train(*self.recipe(model, cut), *self.cut(*grid), "--algorithm", "async", "--servers", "2",
+                               "--momentum", "0.9", "--transport", transport)
+                    for key in ("train_loss", "test_loss"):
+                        self.expect_close([self.summary(cut)[key]], [self.summary(model)[key]])
+                    self.expect_every_sample_once(cut, STEPS * BATCH)
+                    self.expect_nothing_left(cut)
+
+    def test_copies_train_together_with_each_algorithm(self):
+        for algorithm in (["downpour", "--n-push", "2", "--n-fetch", "3", "--warm-start", "10"], ["softsync", "--n", "2"],
+                          ["async", "--prefetch", "on"]):
+            for transport in TRANSPORTS:
+                with self.subTest(algorithm=algorithm[0], transport=transport):
+                    name = f"{algorithm[0]}-{transport}"
+                    self.train(*self.recipe("mlp", name, samples=1200), *self.cut(2, 2, 2), "--servers", "2", "--epochs",
+                               "2", "--transport", transport, "--algorithm", *algorithm)
+                    self.assertGreater(self.summary(name)["test_accuracy"], 0.9)
+                    self.expect_every_sample_once(name, 2400)
+                    self.expect_nothing_left(name)
+
+    def test_a_killed_part_stops_no_other_copy_and_its_samples_are_trained_by_others(self):
+        for transport in job_test.SURVIVABLE:
+            for victim, grid in {0: (2, 1, 2), 1: (1, 2, 2), 3: (2, 1, 2)}.items():
+                with self.subTest(transport=transport, victim=victim):
+                    name = f"{transport}-{victim}"
+                    output = self.train(*self.recipe("mlp", name, samples=1200), *self.cut(*grid), "--servers", "2",
+                                        "--algorithm", "async", "--epochs", "3", "--transport", transport, "--chaos",
+                                        f"kill worker {victim} at 30%")
+                    self.assertIn(f"lost: worker {victim} (pid ", output)
+                    self.assertIn("is of no use without worker", output)
+                    self.expect_every_sample_once(name, 3600)
+                    self.expect_nothing_left(name)
+
+    def test_one_copy_goes_on_bit_for_bit_after_an_interrupt(self):
+        recipe = [*self.cut(2, 2, 1), "--servers", "2", "--algorithm", "async", "--momentum", "0.9", "--epochs", "3",
+                  "--transport", "socket"]
+        self.train(*self.recipe("mlp", "whole", samples=3000), *recipe)
+        process = self.start(*self.recipe("mlp", "broken", samples=3000), *recipe, "--chaos",
+                             "slow worker 0 x20 from step 20")
+        self.wait_for_steps("broken", process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=job_test.DEADLINE)
+        self.assertEqual(process.returncode, 130, output)
+        self.train("--resume", self.path("broken"))
+        self.assertEqual(self.model("broken"), self.model("whole"))
+        self.expect_every_sample_once("broken", 9000)
+        output = self.train("--resume", self.path("broken"), "--epochs", "4", "--stages", "1", "--tensor", "4", code=2)
+        self.assertIn("its checkpoints are of --stages 2, not 1", output)
 
 
 if __name__ == "__main__":

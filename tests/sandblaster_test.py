@@ -95,9 +95,11 @@ class Sandblaster(served_test.ServedTest):
         self.assertEqual(self.summary("run")["epochs"], 10)
 
     def test_what_is_not_for_it_is_refused(self):
-        for words, complaint in ((["--optimizer", "adam"], "--optimizer is not for --algorithm sandblaster"),
+        for words, complaint in ((["--optimizer", "adam"], "--optimizer adam: --algorithm sandblaster has no use for it"),
+                                 (["--lr", "0.1"], "--lr 0.1: --algorithm sandblaster has no use for it"),
+                                 (["--epochs", "9"], "it is for others: sandblaster counts --iterations"),
                                  (["--portion", "100"], "--portion 100: expected a multiple of --batch 30"),
-                                 (["--warm-start", "5"], "--warm-start is for asynchronous algorithms"),
+                                 (["--warm-start", "5"], "--warm-start 5: --algorithm sandblaster has no use for it"),
                                  (["--subset", "0"], "expected a share above 0, up to 1")):
             self.assertIn(complaint, self.train(*self.recipe("refused", *words), code=2))
             self.assertFalse(os.path.exists(self.path("refused")))

@@ -149,8 +149,8 @@ class Algorithms(ServedTest):
                     self.assertEqual(self.model(name), self.model("alone"))
 
     def test_a_gradient_is_clipped_as_a_whole(self):
-        for algorithm in ("async", "local"):
-            self.train(*self.small(algorithm), "--epochs", "1", "--algorithm", algorithm, "--workers", "1", "--servers", "2",
+        for algorithm, servers in {"async": ["--servers", "2"], "local": []}.items():
+            self.train(*self.small(algorithm), "--epochs", "1", "--algorithm", algorithm, "--workers", "1", *servers,
                        "--clip-norm", "0.05", "--transport", "threads")
         alone = self.summary("local")["test_loss"]
         self.assertAlmostEqual(self.summary("async")["test_loss"], alone, delta=1e-4 * alone)
@@ -465,15 +465,19 @@ class BadInput(ServedTest):
         self.assertFalse(os.path.exists(self.path("bad")))
 
     def test_choices_of_another_algorithm_are_refused(self):
-        self.expect_refusal("--n-push and --n-fetch are for --algorithm downpour", "--algorithm", "async", "--n-push", "2")
-        self.expect_refusal("--warm-start is for asynchronous algorithms with parameter servers", "--warm-start", "5")
+        self.expect_refusal("--n-push 2: --algorithm async has no use for it; it is for downpour", "--algorithm", "async",
+                            "--n-push", "2")
+        for words in (["--warm-start", "5"], ["--servers", "2"], ["--n-push", "4"], ["--iterations", "3"], ["--n", "2"],
+                      ["--gossip-quorum", "1"], ["--average-every", "3"], ["--portion", "60"]):
+            self.expect_refusal(f"{' '.join(words)}: --algorithm allreduce has no use for it; it is for ", "--algorithm",
+                                "allreduce", *words)
         self.expect_refusal("--thread-mode hogwild is for asynchronous", "--thread-mode", "hogwild", "--algorithm", "allreduce")
         self.expect_refusal("--thread-mode hogwild updates without locks, which momentum does not bear",
                             *ALGORITHMS["hogwild"], "--momentum", "0.9")
         self.expect_refusal("--n-push 1: with --thread-mode hogwild each thread needs a batch of its own of a push: expected "
                             "2 or more", "--algorithm", "async", "--thread-mode", "hogwild", "--threads", "2")
-        self.expect_refusal("--max-staleness is for asynchronous", "--algorithm", "allreduce", "--max-staleness", "5")
-        self.expect_refusal("--backup-workers 1 is for --algorithm sync", "--algorithm", "async", "--backup-workers", "1")
+        self.expect_refusal("--max-staleness 5: --algorithm allreduce has no use for it", "--algorithm", "allreduce", "--max-staleness", "5")
+        self.expect_refusal("--backup-workers 1: --algorithm async has no use for it; it is for sync", "--algorithm", "async", "--backup-workers", "1")
         self.expect_refusal("with --workers 2 at most 1 can be late", "--algorithm", "sync", "--workers", "2",
                             "--backup-workers", "2")
         self.expect_refusal("--batch 30: expected a multiple of 4", *ALGORITHMS["backup"], "--workers", "5")
@@ -482,13 +486,13 @@ class BadInput(ServedTest):
                             "--max-staleness", "0")
         self.expect_refusal("--prefetch on: with --backup-workers", *ALGORITHMS["backup"], "--workers", "3", "--prefetch",
                             "on")
-        self.expect_refusal("--adaptive on is for --algorithm downpour", "--algorithm", "async", "--adaptive", "on")
+        self.expect_refusal("--adaptive on: --algorithm async has no use for it; it is for downpour", "--algorithm", "async", "--adaptive", "on")
         self.expect_refusal("--adaptive on chooses --n-push and --n-fetch itself", "--algorithm", "downpour", "--adaptive",
                             "on", "--n-push", "2")
         self.expect_refusal("--max-staleness 2: a worker's own pushes make what it has fetched 6 updates old",
                             "--algorithm", "downpour", "--n-fetch", "5", "--max-staleness", "2")
         self.expect_refusal("expected a whole number of 0 or more, or none", "--max-staleness", "-1")
-        self.expect_refusal("--n 2 is for --algorithm softsync", "--algorithm", "async", "--n", "2")
+        self.expect_refusal("--n 2: --algorithm async has no use for it; it is for softsync", "--algorithm", "async", "--n", "2")
         self.expect_refusal("--n 5: with --workers 4", "--algorithm", "softsync", "--workers", "4", "--n", "5")
 
     def test_a_run_goes_on_with_as_many_servers_and_units_of_the_same_size(self):

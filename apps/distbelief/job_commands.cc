@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <stop_token>
 
@@ -16,6 +17,7 @@
 #include "train/job_tls.h"
 #include "train/job_worker.h"
 #include "train/process_log.h"
+#include "transport/mpi/mpi_leftovers.h"
 
 namespace distbelief {
 
@@ -27,6 +29,7 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
   command->add_flag("--several-hosts", *several_hosts, "a foreign launcher started processes on other machines");
   command->callback([folder, several_hosts, place, &exit_code] {
     catch_stop_signals();
+    const pid_t parent = ::getppid();
     const RunConfig config = config_of_run(*folder);
     CoordinatorOptions options;
     options.run_folder = *folder;
@@ -53,6 +56,10 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
         stopping = true;
         coordinator.stop("the coordinator was asked to stop");
       }
+    }
+    if (::getppid() != parent) {  // it was killed with the mpirun that had started it
+      const char* const temporary = std::getenv("TMPDIR");
+      (void)remove_mpi_leftovers(temporary == nullptr ? "/tmp" : temporary);
     }
     exit_code = result->succeeded ? 0 : 1;
   });

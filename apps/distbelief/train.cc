@@ -78,6 +78,10 @@ int show_summary(const RunSummary& summary) {
                way_on(summary));
     return 4;
   }
+  if (summary.status == "interrupted" && summary.steps == 0) {
+    fmt::print("stopped before the first step{}\n", way_on(summary));
+    return stop_signal() == 0 ? 4 : 128 + stop_signal();
+  }
   if (summary.last.test_accuracy) {
     fmt::print("test accuracy   {}\n", percent_text(*summary.last.test_accuracy));
   } else if (summary.last.test_loss) {
@@ -108,13 +112,16 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
   config = resolve_given(std::move(config), arguments.given);
   const bool counted = config.workers > 0 || config.replicas > 0;
+  if (!arguments.resume.empty() && config.algorithm != before.algorithm) {
+    leave_out_what_is_for_others(config);
+  }
   forget_other_plan(before, config);
   if (!arguments.resume.empty() && config.workers == 0 && config.replicas == before.replicas && parts_of(config) > 1 &&
       parts_of(config) == parts_of(before)) {
     config.workers = workers;
   }
   settle_grid(config);
-  asked = counted && !is_of_one_process(config.algorithm) ? config.workers : 0;
+  asked = counted && (config.workers > 1 || !is_of_one_process(config.algorithm)) ? config.workers : 0;
   settle_hosts(config, workers);
   settle_tls(config);
   return config;
@@ -155,7 +162,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
   CLI::App* command = app.add_subcommand("train", "Train a model and write a folder of results");
   command->group("Train and use");
   const auto arguments = std::make_shared<TrainArguments>();  // shared with the callback, which outlives this function
-  command->add_option("--resume", arguments->resume, "go on with the run in this folder, bit for bit")
+  command->add_option("--resume", arguments->resume, "go on with the run in this folder from its newest checkpoint")
       ->type_name("DIR")
       ->group("Configuration");
   add_given_config(*command, arguments->given);

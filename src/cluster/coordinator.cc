@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <ctime>
+#include <map>
 #include <mutex>
 
 #include "cluster/coordinator_state.h"
@@ -15,6 +16,8 @@
 
 namespace distbelief {
 namespace {
+
+constexpr int kMostStrangersTold = 200;  // lines of a log that anybody could make grow
 
 std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
@@ -70,7 +73,7 @@ class Coordinator::Loop : public MessageServer::Handler {
     server_.reset();  // before what its thread uses
   }
 
-  void opened(ConnectionId /*id*/, const std::string& /*peer*/) override {}
+  void opened(ConnectionId id, const std::string& peer) override { strangers_[id] = peer; }
 
   void message(ConnectionId id, Message message) override {
     auto decoded = decode_control(message);
@@ -82,7 +85,13 @@ class Coordinator::Loop : public MessageServer::Handler {
     carry_out();
   }
 
-  void closed(ConnectionId id, const std::string& /*reason*/) override {
+  void closed(ConnectionId id, const std::string& reason) override {
+    if (const auto stranger = strangers_.extract(id); !stranger.empty() && strangers_told_ < kMostStrangersTold) {
+      ++strangers_told_;
+      if (options_.log) {
+        options_.log(fmt::format("closed the connection from {}, which had not joined: {}", stranger.mapped(), reason));
+      }
+    }
     state_.closed(id, Clock::now());
     carry_out();
   }
@@ -134,6 +143,7 @@ class Coordinator::Loop : public MessageServer::Handler {
         }
         server->send(send->to, encoded);
       } else if (auto* trust = std::get_if<CoordinatorState::Trust>(&action)) {
+        strangers_.erase(trust->connection);
         server->trust(trust->connection);
       } else if (auto* close = std::get_if<CoordinatorState::Close>(&action)) {
         server->close(close->connection, close->reason);
@@ -155,6 +165,8 @@ class Coordinator::Loop : public MessageServer::Handler {
   // The server's thread only, once there is one.
   CoordinatorState state_;
   std::optional<JobResult> ending_;
+  std::map<ConnectionId, std::string> strangers_;  // who they are, as far as is known
+  int strangers_told_ = 0;
 
   // What the server's thread uses: server_ itself changes while that thread still runs, at the beginning and the end.
   std::atomic<MessageServer*> ready_server_ = nullptr;

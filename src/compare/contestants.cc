@@ -38,39 +38,6 @@ std::vector<std::string> split(const std::string& text, char at) {
   return parts;
 }
 
-bool is_asynchronous(const RunConfig& config) {
-  return config.algorithm == "async" || config.algorithm == "downpour" || config.algorithm == "softsync";
-}
-
-/// Takes back what was said for other algorithms.
-void leave_out_what_is_for_others(RunConfig& config) {
-  const RunConfig usual;
-  const auto reset = [&](auto... members) { ((config.*members = usual.*members), ...); };
-  if (is_of_one_process(config.algorithm)) {
-    config.threads *= config.workers;
-    reset(&RunConfig::workers, &RunConfig::hosts, &RunConfig::transport);
-  }
-  if (config.algorithm != "downpour") {
-    reset(&RunConfig::n_push, &RunConfig::n_fetch, &RunConfig::adaptive);
-  }
-  if (config.algorithm != "softsync") {
-    reset(&RunConfig::n);
-  }
-  if (config.algorithm != "sync") {
-    reset(&RunConfig::backup_workers);
-  }
-  if (!is_asynchronous(config)) {
-    reset(&RunConfig::warm_start, &RunConfig::staleness_lr, &RunConfig::max_staleness);
-    if (has_hogwild_workers(config)) {
-      reset(&RunConfig::thread_mode);
-    }
-  }
-  if (is_sandblaster(config)) {  // which has a rule of its own
-    reset(&RunConfig::optimizer, &RunConfig::momentum, &RunConfig::nesterov, &RunConfig::clip_norm,
-          &RunConfig::clip_value, &RunConfig::accumulate);
-  }
-}
-
 void set_own_option(RunConfig& config, const std::string& label, const std::string& option) {
   const std::string where = "--algorithms " + label;
   const std::size_t equals = option.find('=');

@@ -204,7 +204,7 @@ std::vector<RunOption> make_options() {
   table.number("epochs", &RunConfig::epochs, kCount, "N", "passes over the training data");
   table.number(
       "batch", &RunConfig::batch, kCount, "N",
-      "samples an update, over all workers; averaging, gossip, async, downpour: of each worker; hogwild: of each "
+      "samples an update, over all workers; averaging, gossip, async, downpour, softsync: of each worker; hogwild: of each "
       "thread");
   table.number(
       "accumulate", &RunConfig::accumulate, kCount, "N",

@@ -186,4 +186,9 @@ std::optional<int> loader_threads(const RunConfig& config);
 /// Throws InputError for combinations that make no sense.
 void check_config(const RunConfig& config);
 
+/// Throws InputError for an option that is set though the algorithm has no use for it.
+void check_algorithm_options(const RunConfig& config);
+/// Takes back what was said for other algorithms.
+void leave_out_what_is_for_others(RunConfig& config);
+
 }  // namespace distbelief

@@ -130,19 +130,7 @@ void check_hogwild_workers(const RunConfig& config) {
   }
 }
 
-/// L-BFGS has no rate, and no rule but its own.
 void check_sandblaster(const RunConfig& config) {
-  const RunConfig usual;
-  const char* const given = config.optimizer != usual.optimizer ? "--optimizer"
-                            : config.momentum > 0               ? "--momentum"
-                            : config.nesterov                   ? "--nesterov"
-                            : config.clip_norm > 0              ? "--clip-norm"
-                            : config.clip_value > 0             ? "--clip-value"
-                            : config.accumulate > 1             ? "--accumulate"
-                                                                : nullptr;
-  if (given != nullptr) {
-    throw InputError(fmt::format("{} is not for --algorithm sandblaster: its steps are those of L-BFGS", given));
-  }
   if (config.portion > 0 && config.portion % config.batch != 0) {
     throw InputError(fmt::format("--portion {}: expected a multiple of --batch {}, so that batches stay the same",
                                  config.portion, config.batch));
@@ -156,16 +144,6 @@ void check_servers(const RunConfig& config) {
   }
   if (config.backup_workers > 0) {
     check_backup_workers(config);
-  }
-  const bool asynchronous = is_served(config) && !is_synchronous(config) && !is_sandblaster(config);
-  const char* const given = config.warm_start > 0         ? "--warm-start"
-                            : config.staleness_lr == "on" ? "--staleness-lr"
-                            : config.max_staleness >= 0   ? "--max-staleness"
-                                                          : nullptr;
-  if (given != nullptr && !asynchronous) {
-    throw InputError(
-        fmt::format("{} is for asynchronous algorithms with parameter servers: async, downpour, softsync; not for {}",
-                    given, config.algorithm));
   }
   if (has_hogwild_workers(config)) {
     check_hogwild_workers(config);
@@ -187,9 +165,6 @@ void check_servers(const RunConfig& config) {
   }
   if (config.max_staleness >= 0) {
     check_max_staleness(config);
-  }
-  if (config.n > 1 && config.algorithm != "softsync") {
-    throw InputError(fmt::format("--n {} is for --algorithm softsync, not {}", config.n, config.algorithm));
   }
   if (config.algorithm == "softsync" && config.n > replicas_of(config)) {
     throw InputError(fmt::format("--n {}: with {} {} an update can be of one gradient at least: --n {}", config.n,
@@ -313,6 +288,7 @@ void check_config(const RunConfig& config) {
   if (config.algorithm == "hogwild") {
     check_races(config, "--algorithm hogwild");
   }
+  check_algorithm_options(config);
   check_servers(config);  // before anything is divided by what it leaves
   if (config.accumulate > batch_per_worker(config)) {
     throw InputError(fmt::format("--accumulate {}: a worker's batch has only {} samples", config.accumulate,

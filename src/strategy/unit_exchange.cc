@@ -222,9 +222,14 @@ StepReport UnitExchange::rest() {
   return {.outcome = StepReport::Outcome::end_of_epoch};
 }
 
-void UnitExchange::tell_trouble(BatchStream& batches, const std::string& words) {
-  (void)wait_for_flight(batches);
-  (void)client_.report(acknowledged_ ? acknowledged_->report : UnitReport{}, words, deadline());
+void UnitExchange::tell_trouble(BatchStream& batches, const std::string& words,
+                                const std::optional<PushUnit>& dropped) {
+  (void)settle(batches);
+  UnitReport unit;
+  if (dropped) {
+    unit = {.id = dropped->id, .samples = dropped->samples, .late = 1};
+  }
+  (void)client_.report(unit, words, deadline());
 }
 
 }  // namespace distbelief

@@ -68,8 +68,8 @@ class UnitExchange {
   [[nodiscard]] StepReport settle(BatchStream& batches);
   /// There is no batch, and nothing on its way: others need not wait for this worker. As a step that found none.
   [[nodiscard]] StepReport rest();
-  /// Says to whoever keeps the books why this worker cannot go on.
-  void tell_trouble(BatchStream& batches, const std::string& words);
+  /// Says to whoever keeps the books why this worker cannot go on, and which unit, if any, is dropped for it.
+  void tell_trouble(BatchStream& batches, const std::string& words, const std::optional<PushUnit>& dropped);
 
  private:
   /// A push that is not acknowledged yet.

@@ -31,12 +31,18 @@ void ControlEvents::operator()(const MemberEvent& event) {
   } else if (const auto* order = std::get_if<Order>(&event)) {
     stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers);
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
-    const std::scoped_lock lock(mutex_);
-    coordinator_lost_ = gone->reason;
-    coordinator_gone_ = true;
-    tell_fabric();
-    changed_.notify_all();
+    end_all_waits("the coordinator is lost: " + gone->reason);
+  } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
+    end_all_waits("the job has ended without this process: " + ended->reason);
   }
+}
+
+void ControlEvents::end_all_waits(const std::string& reason) {
+  const std::scoped_lock lock(mutex_);
+  coordinator_lost_ = reason;
+  coordinator_gone_ = true;
+  tell_fabric();
+  changed_.notify_all();
 }
 
 void ControlEvents::set_fabric(Fabric* fabric) {
@@ -85,6 +91,8 @@ void ControlEvents::write_down(const MemberEvent& event) const {
                           order->reason));
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
     log->line(fmt::format("the coordinator is lost: {}", gone->reason));
+  } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
+    log->line(fmt::format("the job has ended without this process: {}", ended->reason));
   }
 }
 
@@ -117,7 +125,7 @@ void ControlEvents::tell_fabric() {
   // coordinator nobody can tell who is alive.
   std::string reason = changed_view_;
   if (!coordinator_lost_.empty()) {
-    reason = "the coordinator is lost: " + coordinator_lost_;
+    reason = coordinator_lost_;
   }
   for (int rank = 0; !reason.empty() && rank < fabric_->size(); ++rank) {
     lose(Rank{rank}, "is not waited for any more: " + reason);

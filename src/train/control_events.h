@@ -31,7 +31,7 @@ class ControlEvents {
 
   /// Somebody ordered a stop.
   bool stop() const { return stop_; }
-  /// There is no coordinator any more, and nothing new will be heard.
+  /// There is no coordinator any more, or it has ended the job; nothing new will be heard.
   bool coordinator_lost() const { return coordinator_gone_; }
   /// Who is dead, in the order in which it became known.
   std::vector<Rank> lost();
@@ -43,6 +43,8 @@ class ControlEvents {
  private:
   void write_down(const MemberEvent& event) const;
   void tell_fabric();
+  /// Nobody can tell any more who lives.
+  void end_all_waits(const std::string& reason);
   void lose_servers_that_left(const View& view);
   void lose(Rank rank, const std::string& reason);
 

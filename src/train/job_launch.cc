@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cluster/job_file.h"
 #include "cluster/launcher.h"
+#include "cluster/orphans.h"
 #include "cluster/member.h"
 #include "metrics/machine.h"
 #include "train/job_hosts.h"
@@ -24,13 +25,15 @@
 namespace distbelief {
 namespace {
 
-constexpr int kBadInput = 2;  // the exit code
+constexpr int kBadInput = 2;  // these two: exit codes
+constexpr int kInterrupted = 130;
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
 /// For what the coordinator still has to say when all processes have ended.
 constexpr std::chrono::milliseconds kHearPatience{10'000};
 /// Between the end of the job and that of its processes. Longer than an rsh whose host is cut off deserves.
 constexpr std::chrono::seconds kEndPatience{3};
+constexpr std::chrono::seconds kOrphanPatience{8};
 
 /// What the member's thread hears, for the launcher's thread to act on.
 class Inbox {
@@ -78,6 +81,7 @@ class Job {
     std::optional<RunSummary> summary;
     std::string failure;  ///< why there is no summary
     std::string death;    ///< who died and why, when that is what ended the job; else empty
+    bool stopped_at_once = false;  ///< the user asked twice
     bool bad_input = false;  ///< a process could not use what the user gave it, and says so in `failure`
   };
 
@@ -104,17 +108,16 @@ class Job {
       }
     }
     hear_the_rest();
-    if (stopped_at_once_) {
-      remove_stale_job_file(options_.folder);  // the coordinator had no time to
-    }
+    std::error_code ignored;
+    std::filesystem::remove(job_file_path(options_.folder), ignored);  // a coordinator that was killed could not
     const Launcher::Result& ends = launcher_.result();
-    if (!summary_ && death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
+    if (death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
       note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
     }
     const bool died = !death_.empty() && (!summary_ || summary_->status == "lost");
     const bool bad_input = death_.empty() && !problem_.empty() && ends.culprit &&
                            ends.ended[*ends.culprit].end.exit_code == kBadInput;
-    return {summary_, summary_ ? "" : bad_input ? problem_ : failure(), died ? death_ : "", bad_input};
+    return {summary_, summary_ ? "" : bad_input ? problem_ : failure(), died ? death_ : "", stopped_at_once_, bad_input};
   }
 
  private:
@@ -217,7 +220,7 @@ class Job {
       const auto hosts = mpi_host_options(mpi_of_this_build(), config_, environment());
       argv.insert(argv.end(), hosts.begin(), hosts.end());
       argv.insert(argv.end(), worker.begin(), worker.end());
-      launcher_.start(process("workers", std::move(argv)));
+      launcher_.start(process("mpirun", std::move(argv)));
       return;
     }
     worker.insert(worker.end(), {"--rank", ""});
@@ -331,8 +334,10 @@ RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& con
     }
   };
   remove_leftovers();
+  adopt_orphans();
   for (int restarts = 0;; ++restarts) {
     const Job::Result result = Job(options, config, observer, restarts).run(stop_requested);
+    end_orphans(Clock::now() + kOrphanPatience);  // of an mpirun that had to be killed
     remove_leftovers();
     if (!result.death.empty() && restarts < config.restarts && !stop_requested()) {
       observer.note(fmt::format("restart {} of {} from the newest checkpoint; lost was {}", restarts + 1,
@@ -341,6 +346,19 @@ RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& con
     }
     if (!result.summary && result.bad_input) {
       throw InputError(result.failure);
+    }
+    if (!result.summary && result.stopped_at_once) {
+      throw Error(result.failure, kInterrupted);
+    }
+    if (!result.summary && result.death.empty() && stop_requested()) {
+      return {.status = "interrupted", .folder = options.folder};
+    }
+    if (!result.summary && !result.death.empty()) {  // of the process that would have written one
+      return {.status = "lost",
+              .workers = static_cast<int>(config.workers),
+              .servers = static_cast<int>(processes_of(config) - config.workers),
+              .problem = result.death,
+              .folder = options.folder};
     }
     if (!result.summary) {
       throw Error(result.failure);

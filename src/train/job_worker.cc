@@ -26,6 +26,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kJoinPatience{60};
+constexpr std::chrono::milliseconds kBetweenLooksForStop{100};
 constexpr std::chrono::seconds kLeavePatience{5};
 std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const JobAccess& job) {
   std::vector<Address> addresses;
@@ -134,6 +135,15 @@ class ServedWatch {
     }
     return workers_in(member_.view());
   }
+  std::string names_left() const {
+    std::string names;
+    for (const MemberInfo& other : member_.view().members) {
+      if (other.role == Role::worker) {
+        names += (names.empty() ? "" : ", ") + describe(other);
+      }
+    }
+    return names;
+  }
   bool given_up() const { return events_.coordinator_lost(); }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }
 
@@ -169,6 +179,7 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
     member.confirm_fence(incarnation, progress);
   };
   team.workers_left = [&watch] { return watch.workers_left(); };
+  team.names_left = [&watch] { return watch.names_left(); };
   team.given_up = [&watch] { return watch.given_up(); };
   team.leader_left = [&watch, leader = team.leader()] { return watch.is_gone(leader); };
   return team;
@@ -300,9 +311,19 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   log.line(fmt::format("{} joined{}", describe(member.self()),
                        options.restarts > 0 ? fmt::format(", restart {}", options.restarts) : ""));
   events.set_log(&log);
-  const std::optional<View> view = member.wait_for_view(1, Clock::now() + kJoinPatience);
-  if (!view) {
-    throw Error("the job did not begin in time");
+  std::optional<View> view;
+  for (const Clock::time_point deadline = Clock::now() + kJoinPatience; !view;) {
+    view = member.wait_for_view(1, std::min(deadline, Clock::now() + kBetweenLooksForStop));
+    if (!view && (events.stop() || events.coordinator_lost() || stop_requested())) {
+      member.leave(true, "stopped before training began", Clock::now() + kLeavePatience);
+      if (world != nullptr) {
+        world->leave_without_finalize();
+      }
+      return {.exit_code = 0, .leave_at_once = world != nullptr};
+    }
+    if (!view && Clock::now() >= deadline) {
+      throw Error("the job did not begin in time");
+    }
   }
 
   WorkerResult result;
@@ -313,6 +334,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
         with_faults(world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job), config, faulty),
         config);
     events.set_fabric(fabric.get());
+    listener.reset();  // all are connected, and strangers are not waited for
     std::vector<Rank> ranks;
     for (const MemberInfo& other : view->members) {
       ranks.push_back(other.rank);

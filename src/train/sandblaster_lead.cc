@@ -293,9 +293,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   books.end();
   links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
-  while (workers_left() > 0 && !somebody_died()) {  // each hears with its next question that training is over
-    std::this_thread::sleep_for(kEvaluationTurn);
-  }
+  wait_for_the_last(workers_left, somebody_died);
   served_audit = books.audit();
   const double seconds_here = state.train_seconds - seconds_before;
   summary.samples_per_second = seconds_here > 0 ? static_cast<double>(blasting.applied) / seconds_here : 0;

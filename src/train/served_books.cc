@@ -62,7 +62,11 @@ void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std:
     if (known != reported_.end() && done.id.end() <= known->second.next_unit) {
       return;  // somebody else was faster to compute it than this one to say so
     }
-    epoch_locked(done.samples.epoch).ledger.returned(ids_of_locked(done.samples));
+    SampleLedger& ledger = epoch_locked(done.samples.epoch).ledger;
+    if (!words.empty()) {  // it is given up before it was pushed
+      ledger.leased(ids_of_locked(done.samples));
+    }
+    ledger.returned(ids_of_locked(done.samples));
     return;
   }
   Reported& reported = reported_[done.id.lease];

@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds kLeaderTurn{10};
 constexpr int kWindowsAnEpoch = 10;  // of the guard
 constexpr int kLeastUnitsOfAWindow = 20;
 constexpr float kSlower = 0.5F;
+/// For workers that are asked to stop, and finish a step first.
+constexpr std::chrono::seconds kStopPatience{10};
 
 }  // namespace
 
@@ -217,6 +219,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
   const auto workers_left = [&] { return served.inside ? served.workers - books.left() : served.workers_left(); };
   const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
   const auto begin = Clock::now();
+  Clock::time_point stop_at = Clock::time_point::max();
   while (leading.goes_on()) {
     const int left = workers_left();  // asked first: what they said before they left is in the books
     const bool died = somebody_died();
@@ -224,6 +227,11 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
     state.train_seconds = seconds_before + seconds_since(begin);
     leading.take_in(news);
     if (!leading.goes_on()) {
+      break;
+    }
+    stop_at = stop_requested() ? std::min(stop_at, Clock::now() + kStopPatience) : stop_at;
+    if (Clock::now() > stop_at && !died) {
+      summary.status = "interrupted";  // somebody cannot hear of it
       break;
     }
     if (died || (left == 0 && news.closed.empty())) {
@@ -256,9 +264,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
   }
   links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
-  while (workers_left() > 0 && !somebody_died()) {  // each hears with its next push that training is over
-    std::this_thread::sleep_for(kLeaderTurn);
-  }
+  wait_for_the_last(workers_left, somebody_died);
   books.close_all();
   served_audit = books.total();
   staleness = books.staleness();

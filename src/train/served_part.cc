@@ -78,10 +78,20 @@ UnitExchange::Options Trainer::Run::in_copy(UnitExchange::Options options) {
   };
   // Parameters that each of several workers has a copy of are copies in the servers too, which gradients reach in
   // different orders; so the first one's is what counts.
+  const auto is_copied = [](const ParameterTable& held, const ParameterEntry& entry) {
+    const auto found = std::ranges::find(held.entries(), entry.name, &ParameterEntry::name);
+    return found != held.entries().end() && found->spec.part_axis < 0;
+  };
   std::vector<Range> shared;
-  for (const ParameterEntry& entry : part->table.entries()) {
-    if (grid.tensor > 1 && entry.spec.part_axis < 0) {
-      shared.push_back(entry.range);
+  if (grid.tensor > 1) {
+    std::vector<NetworkPart> sharers;
+    for (int i = 0; i < grid.tensor; ++i) {
+      sharers.push_back(part_of(graph, table, partition, grid_place.stage, i));
+    }
+    for (const ParameterEntry& entry : part->table.entries()) {
+      if (std::ranges::all_of(sharers, [&](const NetworkPart& one) { return is_copied(one.table, entry); })) {
+        shared.push_back(entry.range);
+      }
     }
   }
   if (!shared.empty()) {

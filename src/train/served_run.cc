@@ -141,6 +141,20 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
   return summary;
 }
 
+void Trainer::Run::wait_for_the_last(const std::function<int()>& workers_left,
+                                     const std::function<bool()>& somebody_died) const {
+  const double patience = config.stall_after > 0 ? config.stall_after : RunConfig().stall_after;
+  const Clock::time_point began = Clock::now();
+  while (workers_left() > 0 && !somebody_died()) {
+    if (seconds_since(began) > patience) {
+      observer.note(fmt::format("the run ends without {}: no answer for {:g} s",
+                                team.served->names_left ? team.served->names_left() : "a worker", patience));
+      return;
+    }
+    std::this_thread::sleep_for(kServerTurn);
+  }
+}
+
 void Trainer::Run::let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested) {
   if (team.chaos != nullptr) {
     const auto pushes = static_cast<std::int64_t>(server.pushes());

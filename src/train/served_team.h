@@ -34,7 +34,8 @@ struct ServedTeam {
   std::function<std::vector<LostWorker>()> newly_lost = {};                    ///< a server's
   std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
   std::function<int()> workers_left = {};  ///< a server's: that live and, unless servers are inside, are not done
-  std::function<bool()> leader_left = {};  ///< all others'
+  std::function<std::string()> names_left = {};  ///< the leader's: of those workers, for people
+  std::function<bool()> leader_left = {};        ///< all others'
   std::function<bool()> given_up = {};     ///< a worker's: the job goes on without it; empty: that cannot happen
   /// Called first on each thread that moves bytes or answers requests: it may work where nobody computes.
   std::function<void()> side_thread_begins = {};

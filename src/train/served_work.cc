@@ -117,7 +117,8 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     report = worker->settle(batches);
   }
   if (!went_on(report, place, summary) && summary.status == "diverged") {
-    worker->exchange().tell_trouble(batches, summary.problem);
+    const bool computed = !std::isfinite(report.sums.loss);  // and not a parameter of a server
+    worker->exchange().tell_trouble(batches, summary.problem, computed ? std::optional(batches.unit()) : std::nullopt);
   }
   if (report.outcome != StepReport::Outcome::group_lost) {
     (void)worker->exchange().rest();

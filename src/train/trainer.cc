@@ -289,8 +289,10 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}): {}", run.team.size(), run.config.algorithm,
                                                 copies_text(run.grid, run.replica_options.micro_batches)));
   } else if (run.team.size() > 1) {
-    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {} samples each a step", run.team.size(),
-                                                run.config.algorithm, run.global_batch / run.team.size()));
+    const bool even = run.global_batch % run.team.size() == 0;
+    lines.insert(lines.begin() + 3,
+                 fmt::format("workers {} ({}), {}{} samples each a step", run.team.size(), run.config.algorithm,
+                             even ? "" : "at most ", batch_per_worker(run.config)));
   }
   if (beginning.resumes && (restored || begun)) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
@@ -388,6 +390,10 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
   if (config.servers == 0) {
     expect("workers", before.workers, config.workers);  // each has a server inside
   }
+  expect("stages", std::max<std::int64_t>(1, before.stages), std::max<std::int64_t>(1, config.stages));
+  expect("tensor", std::max<std::int64_t>(1, before.tensor), std::max<std::int64_t>(1, config.tensor));
+  expect("stage-at", before.stage_at, config.stage_at);
+  expect("cuts", before.cuts, config.cuts);  // each part's parameters are in files of their own
   if (is_sandblaster(config)) {
     expect("history", before.history, config.history);
     expect("seed", before.seed, config.seed);

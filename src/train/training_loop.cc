@@ -159,7 +159,7 @@ bool Trainer::Run::went_on(const StepReport& report, const TrainingState& place,
   const std::string when = fmt::format("at step {} (epoch {})", place.step + report.updates, place.epoch + 1);
   if (report.outcome == StepReport::Outcome::group_lost) {
     summary.status = "lost";
-    summary.problem = fmt::format("{} {}", team.explain ? team.explain(report.culprit) : report.culprit, when);
+    summary.problem = fmt::format("{}; noticed {}", team.explain ? team.explain(report.culprit) : report.culprit, when);
     return false;
   }
   if (report.outcome == StepReport::Outcome::diverged) {
@@ -215,8 +215,6 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   AuditedBatches batches(loader, ledger, [this](WorkerActivity::Kind kind) { doing(kind); });
   const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
 
-  const double seconds_before = state.train_seconds;
-  const std::int64_t rows_before = static_cast<std::int64_t>(ledger.total().applied);
   auto mark = Clock::now();  // training time runs from here; evaluation and checkpoints are not counted
   const auto pause_clock = [&] {
     state.train_seconds += seconds_since(mark);
@@ -310,9 +308,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   doing(WorkerActivity::Kind::ending);
 
   summary.loader_wait_seconds = loader.wait_seconds();
-  const double seconds_here = state.train_seconds - seconds_before;
-  const auto rows_here = static_cast<double>(static_cast<std::int64_t>(ledger.total().applied) - rows_before);
-  summary.samples_per_second = seconds_here > 0 ? rows_here / seconds_here : 0;
+  summary.samples_per_second =
+      state.train_seconds > 0 ? static_cast<double>(ledger.total().applied) / state.train_seconds : 0;
   try {
     write_results(summary);
   } catch (const ExchangeLost& lost) {
