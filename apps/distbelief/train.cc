@@ -79,7 +79,7 @@ int show_summary(const RunSummary& summary) {
     return 4;
   }
   if (summary.status == "interrupted" && summary.steps == 0) {
-    fmt::print("stopped before the first step{}\n", way_on(summary));
+    fmt::print("stopped{}\n", way_on(summary));
     return stop_signal() == 0 ? 4 : 128 + stop_signal();
   }
   if (summary.last.test_accuracy) {

@@ -9,6 +9,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::chrono::milliseconds kServerTurn{10};
+constexpr double kPatienceWhenStopping = 5;  // seconds
 
 }  // namespace
 
@@ -142,8 +143,9 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
 }
 
 void Trainer::Run::wait_for_the_last(const std::function<int()>& workers_left,
-                                     const std::function<bool()>& somebody_died) const {
-  const double patience = config.stall_after > 0 ? config.stall_after : RunConfig().stall_after;
+                                     const std::function<bool()>& somebody_died, bool stopping) const {
+  const double usual = config.stall_after > 0 ? config.stall_after : RunConfig().stall_after;
+  const double patience = stopping ? std::min(kPatienceWhenStopping, usual) : usual;
   const Clock::time_point began = Clock::now();
   while (workers_left() > 0 && !somebody_died()) {
     if (seconds_since(began) > patience) {
