@@ -313,6 +313,28 @@ class Deaths(JobTest):
             self.train("--resume", folder, "--epochs", "1")
 
 
+class Beginnings(JobTest):
+    def test_a_job_that_is_stopped_before_all_are_there_ends_at_once(self):
+        with open(self.path("rsh"), "w") as file:
+            file.write('#!/bin/sh\n[ "$1" = slow ] && exec sleep 1000\nshift\nexec "$@"\n')
+        os.chmod(self.path("rsh"), 0o755)
+        process = self.start(*self.small("run"), "--algorithm", "allreduce", "--hosts", "localhost:1,slow:1", "--rsh",
+                             self.path("rsh"))
+        coordinator = self.path("run") + "/logs/coordinator.log"
+
+        def came():
+            with open(coordinator) as file:
+                return "worker 0 (pid " in file.read()
+
+        self.wait_until(lambda: os.path.exists(coordinator) and came(), "the first worker")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual(process.returncode, 130, output)
+        self.assertNotIn("lost", output)
+        self.assertNotIn("in time", output)
+        self.expect_nothing_left("run")
+
+
 class ForeignLauncher(JobTest):
     """mpirun of the user's own."""
 

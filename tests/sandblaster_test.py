@@ -65,6 +65,13 @@ class Sandblaster(served_test.ServedTest):
                 self.expect_same(self.objectives(transport), self.objectives("whole"))
                 self.expect_audit(transport)
 
+    def test_a_worker_that_cannot_be_reached_does_not_keep_the_run_from_ending(self):
+        output = self.train(*self.recipe("run", "--transport", "socket", "--stall-after", "2", "--chaos",
+                                         "cut link 1-3 at step 5"))
+        self.assertIn("the run ends without worker 1 (pid ", output)
+        self.assertEqual(self.summary("run")["status"], "finished")
+        self.expect_nothing_left("run")
+
     def test_it_goes_on_where_it_was(self):
         self.train(*self.recipe("whole", "--transport", "threads", iterations=9))
         self.train(*self.recipe("run", "--transport", "threads", iterations=4))

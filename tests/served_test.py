@@ -302,6 +302,36 @@ class Failures(ServedTest):
                                     "--epochs", "50", "--lr", "1e30", "--transport", transport, code=3)
                 self.assertRegex(output, "training diverged: the loss is -?(nan|inf) at step .* first seen in ")
                 self.assertEqual(self.summary(transport)["status"], "diverged")
+                audit = self.summary(transport)["samples"]
+                self.assertGreater(audit["dropped"], 0)
+                self.assertEqual(audit["leased"], audit["applied"] + audit["dropped"] + audit["lost"])
+
+    def test_a_killed_leader_is_named_and_ends_the_job(self):
+        for transport in SURVIVABLE:
+            with self.subTest(transport=transport):
+                process = self.start(*self.small(transport, samples=15000), *ALGORITHMS["async"], "--workers", "2",
+                                     "--servers", "2", "--epochs", "2000", "--checkpoint-every", "50", "--transport",
+                                     transport)
+                self.wait_for_steps(transport, process)
+                with open(self.path(transport) + "/logs/server-2.log") as log:
+                    os.kill(int(log.read().split("server 2 (pid ")[1].split()[0]), signal.SIGKILL)
+                output, _ = process.communicate(timeout=job_test.DEADLINE)
+                self.assertEqual(process.returncode, 4, output)
+                self.assertIn("distbelief: a process was lost: server 2 (pid ", output)
+                self.expect_nothing_left(transport)
+
+    def test_who_waits_in_vain_ends_with_its_job(self):
+        recipe = [*ALGORITHMS["async"], "--workers", "3", "--servers", "2", "--epochs", "2000", "--transport", "socket",
+                  "--chaos", "cut link 1-3 at step 5"]
+        for name, number in {"launcher": signal.SIGKILL, "interrupt": signal.SIGINT}.items():
+            with self.subTest(name):
+                process = self.start(*self.small(name, samples=15000), *recipe)
+                self.wait_for_steps(name, process)
+                process.send_signal(number)
+                output, _ = process.communicate(timeout=job_test.DEADLINE)
+                self.wait_until(lambda: not processes_in(self.path(name)), "all processes to end")
+        self.assertEqual(self.summary("interrupt")["status"], "interrupted", output)
+        self.assertGreater(len(os.listdir(self.path("interrupt") + "/checkpoints")), 0)
 
     def test_an_interrupt_ends_all_and_says_what_was_done(self):
         for transport in TRANSPORTS:
