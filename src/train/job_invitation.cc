@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "train/team.h"
 #include "transport/socket/endpoint.h"
 
@@ -33,7 +34,7 @@ std::string JobInvitation::text() const {
   for (const Address& address : addresses) {
     root["addresses"].push_back(address.text());
   }
-  return root.dump() + "\n";
+  return json_text(root) + "\n";
 }
 
 JobInvitation JobInvitation::parse(const std::string& text) {
