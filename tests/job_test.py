@@ -33,6 +33,16 @@ ALGORITHMS = {
 REPEATABLE = {**ALGORITHMS, "gossip": ["--algorithm", "gossip", "--gossip-quorum", "2"]}
 
 
+def files_of(folder):
+    """{path: (size, when written)} of all files below a folder."""
+    found = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            status = os.stat(os.path.join(root, name))
+            found[os.path.join(root, name)] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
 def processes_in(folder):
     """Pids and command lines of all processes that mention the folder, but for this one."""
     found = {}
@@ -313,6 +323,48 @@ class Deaths(JobTest):
             self.train("--resume", folder, "--epochs", "1")
 
 
+class Folder(JobTest):
+    def test_one_job_at_a_time_works_in_a_folder(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                process = self.start(*self.small(transport, "--algorithm", "allreduce", "--workers", "2", "--transport",
+                                                 transport, "--epochs", "100000"))
+                self.wait_for_steps(transport, process)
+                folder = self.path(transport)
+                with open(folder + "/run.yaml") as file:
+                    config = file.read()
+                told = self.train("--resume", folder, "--epochs", "7", code=2)
+                self.assertIn(folder, told)
+                self.assertEqual(told.count("\n"), 1, told)
+                with open(folder + "/run.yaml") as file:
+                    self.assertEqual(file.read(), config)
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 130)
+
+    def test_a_finished_job_has_nothing_left_to_do(self):
+        for name, words in {**ALGORITHMS, "downpour": ["--algorithm", "downpour"]}.items():
+            with self.subTest(algorithm=name):
+                self.train(*self.small(name, *words, "--workers", "2", "--transport", "threads", "--epochs", "2"))
+                folder = self.path(name)
+                before = files_of(folder)
+                told = self.train("--resume", folder)
+                self.assertEqual(told, f"the run in {folder} is finished after 2 epochs; more need --epochs\n")
+                self.assertIn("expected --epochs 2 or more", self.train("--resume", folder, "--epochs", "1", code=2))
+                self.assertEqual(files_of(folder), before)
+
+    def test_a_job_that_stops_early_says_so(self):
+        for name, words in (("allreduce", []), ("downpour", ["--servers", "1"])):
+            with self.subTest(algorithm=name):
+                told = self.train(*self.small(name, "--algorithm", name, *words, "--workers", "2", "--transport", "socket",
+                                              "--epochs", "100", "--validation", "0.2", "--early-stop", "2"))
+                self.assertRegex(told, r"\nstopped early after epoch \d+: no better for 2 epochs; the model is that of "
+                                       r"epoch \d+\n")
+                before = files_of(self.path(name))
+                self.assertIn("stopped early after", self.train("--resume", self.path(name)))
+                self.assertEqual(files_of(self.path(name)), before)
+
+
 class ForeignLauncher(JobTest):
     """mpirun of the user's own."""
 
@@ -335,6 +387,18 @@ class ForeignLauncher(JobTest):
                    "threads")
         self.assertEqual(self.model("foreign"), self.model("own"))
         self.expect_nothing_left("foreign")
+
+    def test_a_finished_run_has_nothing_left_to_do(self):
+        for transport in ("mpi", "socket"):
+            with self.subTest(transport=transport):
+                words = ["--algorithm", "allreduce", "--transport", transport]
+                result = self.mpirun(*self.small(transport), "--epochs", "1", *words)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                before = files_of(self.path(transport))
+                result = self.mpirun("--resume", self.path(transport), *words)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stdout.count("is finished after 1 epoch; more need --epochs"), 1, result.stdout)
+                self.assertEqual(files_of(self.path(transport)), before)
 
     def test_wrong_input_is_told_once_and_ends_all_ranks(self):
         result = self.mpirun("--data", self.path("none.csv"), "--out", self.path("run"))

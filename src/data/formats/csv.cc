@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/utf8_text.h"
 
 namespace distbelief {
 namespace {
@@ -118,6 +119,10 @@ std::size_t find_label(const std::vector<std::string>& names, bool header, const
 std::size_t find_extra_label(const FileBytes& file, const Columns& columns, const std::vector<std::string>& names,
                              const Dataset& like) {
   const std::vector<std::string> classes = like.class_names();
+  const auto is_class = [&](std::string_view text) {
+    return std::ranges::find(classes, text) != classes.end() ||
+           std::ranges::find(classes, utf8_text(text)) != classes.end();
+  };
   std::size_t label = kNone;
   for_each_line(file, [&](std::string_view line, std::size_t number, std::size_t offset) {
     if (number < columns.first_line || trimmed(line).empty()) {
@@ -125,7 +130,7 @@ std::size_t find_extra_label(const FileBytes& file, const Columns& columns, cons
     }
     std::size_t candidates = 0;
     for_each_field(line, columns.separator, {file.name, number, offset}, [&](std::string_view text, std::size_t index) {
-      if (!is_number(text) && std::find(classes.begin(), classes.end(), text) != classes.end()) {
+      if (!is_number(text) && is_class(text)) {
         label = index;
         ++candidates;
       }
