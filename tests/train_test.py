@@ -285,6 +285,7 @@ class Diverged(TrainCase):
         out, done = self.train("out", expect=3, lr=1e30)
         self.assert_one_line(done.stderr, "at step ")
         self.assertRegex(done.stderr, r"at step \d+ .*first seen in (layer|parameter) '\w+")
+        self.assertNotIn("-nan", done.stdout + done.stderr)
         self.assertFalse((out / "model.safetensors").exists())
         self.assertEqual(summary_of(out)["status"], "diverged")
         self.assertFalse((out / "checkpoints").exists())

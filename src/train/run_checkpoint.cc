@@ -5,6 +5,7 @@
 #include "strategy/step_exchange.h"
 #include "tensor/vector_ops.h"
 #include "train/report_json.h"
+#include "train/run_remainder.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -12,7 +13,6 @@ namespace distbelief {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kLedgerBlob = "ledger.bin";
 
 json sums_json(const LossSums& sums) { return {{"loss", sums.loss}, {"correct", sums.correct}, {"rows", sums.rows}}; }
 
@@ -199,8 +199,7 @@ bool Trainer::Run::restore() {
   if (checkpoint.has_blob(kLedgerBlob)) {
     const std::uint64_t samples = SampleLedger::samples_in(checkpoint.blob(kLedgerBlob), where);
     if (samples != data.train->size()) {
-      throw InputError(fmt::format("--resume {}: the data '{}' has {} samples to train on, where the run has {}",
-                                   folder->path().string(), config.data, data.train->size(), samples));
+      throw InputError(other_samples(folder->path(), config, data.train->size(), samples));
     }
   }
   std::map<std::string, std::vector<std::uint64_t>> numbers;

@@ -75,4 +75,33 @@ std::string nothing_left_to_do(const std::filesystem::path& path, const RunConfi
   return "";
 }
 
+std::string other_samples(const std::filesystem::path& folder, const RunConfig& config, std::uint64_t samples,
+                          std::uint64_t samples_of_run) {
+  return fmt::format("--resume {}: the data '{}' has {} samples to train on, where the run has {}", folder.string(),
+                     config.data, samples, samples_of_run);
+}
+
+void expect_samples_of_run(const std::filesystem::path& path, const RunConfig& config) {
+  const RunConfig before = config_of_run(path);
+  if (before.data == config.data && before.data_dir == config.data_dir && before.validation == config.validation) {
+    return;
+  }
+  const LatestCheckpoint latest = latest_checkpoint(RunFolder::open(path).checkpoints());
+  if (!latest.checkpoint) {
+    return;
+  }
+  const Checkpoint& checkpoint = *latest.checkpoint;
+  const std::string where = checkpoint.path().string();
+  const std::uint64_t samples = open_run_data(config).train->size();
+  const std::uint64_t samples_of_run =
+      checkpoint.has_blob(kLedgerBlob) ? SampleLedger::samples_in(checkpoint.blob(kLedgerBlob), where)
+      : is_sandblaster(before)         ? samples  // which has no books
+      : checkpoint.has_blob(kBooksBlob)
+          ? static_cast<std::uint64_t>(ServedBooks::head_of(checkpoint.blob(kBooksBlob), where).samples)
+          : samples;
+  if (samples != samples_of_run) {
+    throw InputError(other_samples(path, config, samples, samples_of_run));
+  }
+}
+
 }  // namespace distbelief

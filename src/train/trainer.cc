@@ -20,6 +20,7 @@
 #include "strategy/root_update.h"
 #include "train/core_share.h"
 #include "train/model_cut.h"
+#include "train/run_remainder.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -468,6 +469,7 @@ LockedFolder change_run(const std::filesystem::path& path, RunConfig config) {
   const RunFolder folder = RunFolder::open(path);
   FolderLock lock(path);
   check_served_change(folder, config);
+  expect_samples_of_run(path, config);
   if (parts_of(config) > 1) {
     take_plan(check_run(config), config);
   }

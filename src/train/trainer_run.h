@@ -45,6 +45,8 @@ struct TrainingState {
   std::uint64_t sent_bytes = 0;   ///< by all members to each other until the end of the last epoch
 };
 
+/// A file of a checkpoint: the audit, but where parameters are with servers.
+inline constexpr const char* kLedgerBlob = "ledger.bin";
 /// Files of a checkpoint of a run through parameter servers, besides those of the servers.
 inline constexpr const char* kBooksBlob = "books.bin";
 inline constexpr const char* kLeaderBlob = "leader.bin";

@@ -314,12 +314,34 @@ class Look(ProgramTest):
             self.assertRegex(text, rf"(?m)^(ok|warn) +{what} ")
         self.assertEqual(self.files(), [])
 
+    def test_doctor_counts_one_as_one(self):
+        one = min(os.sched_getaffinity(0))
+        done = subprocess.run([PROGRAM, "doctor"], cwd=self.folder, capture_output=True, text=True, timeout=120,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {one}))
+        self.assertIn("1 thread may run, on ", done.stdout)
+
     def test_doctor_without_mpi(self):
         self.assertRegex(self.succeed("doctor", environment={"PATH": "/nowhere"}), r"(?m)^warn +MPI ")
 
 
 class Documentation(ProgramTest):
     DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+    def test_help_of_the_comparison_with_peers_installs_and_builds_nothing(self):
+        for name in ["apt-get", "dpkg-query", "cmake"]:
+            (self.folder / name).write_text('#!/bin/sh\ntouch "$0.was-run"\n')
+            (self.folder / name).chmod(0o755)
+        done = subprocess.run(["bash", self.DOCS.parent / "bench/peers.sh", "--help"], capture_output=True, text=True,
+                              timeout=120, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--cases", done.stdout)
+        self.assertEqual(self.files(), ["apt-get", "cmake", "dpkg-query"])
+
+    def test_the_largest_model_of_models_md_is_as_large_as_it_says(self):
+        text = (self.DOCS / "models.md").read_text()
+        command = re.search(r"`distbelief (info local-image [^`]*)`", text)[1]
+        counted = json.loads(self.succeed(*command.split(), "--json"))["parameters"]
+        self.assertLess(abs(counted - 1.7e9), 0.05e9)
 
     def test_options_md_has_every_option(self):
         text = (self.DOCS / "options.md").read_text()
