@@ -7,6 +7,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+for argument in "$@"; do
+  if [[ $argument == -h || $argument == --help ]]; then  # installs and builds nothing
+    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+    exec /usr/bin/python3 bench/peers/compare.py --help
+  fi
+done
+
 packages=()
 for package in python3-torch python3-torchvision libopenblas0-openmp; do
   [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || packages+=("$package")
@@ -25,7 +32,7 @@ fi
 build=build/release
 ours_given=false
 for argument in "$@"; do
-  [[ $argument == --ours || $argument == --ours=* || $argument == -h || $argument == --help ]] && ours_given=true
+  [[ $argument == --ours || $argument == --ours=* ]] && ours_given=true
 done
 if [[ $ours_given == false && ! -x $build/bench_engine ]]; then
   cmake --preset release

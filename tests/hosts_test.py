@@ -182,7 +182,7 @@ class HostsTest(job_test.JobTest):
         self.assertFalse(os.path.exists(self.path(name) + "/job.json"))
 
     def expect_resumes(self, name, *arguments):
-        self.train("--resume", self.path(name), "--epochs", "1", *arguments)
+        self.train("--resume", self.path(name), "--epochs", self.epochs_begun(name), *arguments)
         audit = self.summary(name)["samples"]
         self.assertEqual((audit["lost"], audit["duplicated"]), (0, 0))
         self.expect_nothing_left(name)

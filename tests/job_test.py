@@ -33,6 +33,16 @@ ALGORITHMS = {
 REPEATABLE = {**ALGORITHMS, "gossip": ["--algorithm", "gossip", "--gossip-quorum", "2"]}
 
 
+def files_of(folder):
+    """{path: (size, when written)} of all files below a folder."""
+    found = {}
+    for root, _, names in os.walk(folder):
+        for name in names:
+            status = os.stat(os.path.join(root, name))
+            found[os.path.join(root, name)] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
 def processes_in(folder):
     """Pids and command lines of all processes that mention the folder, but for this one."""
     found = {}
@@ -100,6 +110,15 @@ class JobTest(unittest.TestCase):
     def model(self, name):
         with open(self.path(name) + "/model.safetensors", "rb") as file:
             return file.read()
+
+    def epochs_begun(self, name):
+        """The least --epochs with which the run can go on from its newest checkpoint, as a word."""
+        folder = self.path(name) + "/checkpoints"
+        steps = sorted(step for step in os.listdir(folder) if step.startswith("step-")) if os.path.isdir(folder) else []
+        if not steps:
+            return "1"
+        with open(os.path.join(folder, steps[-1], "manifest.json")) as file:
+            return str(json.load(file)["epoch"] + 1)
 
     def wait_until(self, condition, what):
         deadline = time.monotonic() + DEADLINE
@@ -251,7 +270,7 @@ class Deaths(JobTest):
         self.assertIn("note    when a worker dies MPICH", output)
         self.assertIn(f"pid {pid}", output)
         self.expect_nothing_left("run")
-        self.train("--resume", self.path("run"), "--epochs", "1")
+        self.train("--resume", self.path("run"), "--epochs", self.epochs_begun("run"))
 
     def test_a_killed_worker_is_named_and_a_checkpoint_stays(self):
         for transport in SURVIVABLE:
@@ -310,7 +329,62 @@ class Deaths(JobTest):
             self.wait_until(lambda: not processes_in(folder), f"all processes to end: {processes_in(folder)}")
             self.assertLess(time.monotonic() - killed, 10)
             self.assertFalse(os.path.exists(folder + "/job.json"))
-            self.train("--resume", folder, "--epochs", "1")
+            self.train("--resume", folder, "--epochs", self.epochs_begun(transport))
+
+
+class Folder(JobTest):
+    def test_one_job_at_a_time_works_in_a_folder(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport=transport):
+                process = self.start(*self.small(transport, "--algorithm", "allreduce", "--workers", "2", "--transport",
+                                                 transport, "--epochs", "100000"))
+                self.wait_for_steps(transport, process)
+                folder = self.path(transport)
+                with open(folder + "/run.yaml") as file:
+                    config = file.read()
+                told = self.train("--resume", folder, "--epochs", "7", code=2)
+                self.assertIn(folder, told)
+                self.assertEqual(told.count("\n"), 1, told)
+                with open(folder + "/run.yaml") as file:
+                    self.assertEqual(file.read(), config)
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 130)
+
+    def test_a_finished_job_has_nothing_left_to_do(self):
+        for name, words in {**ALGORITHMS, "downpour": ["--algorithm", "downpour"]}.items():
+            with self.subTest(algorithm=name):
+                self.train(*self.small(name, *words, "--workers", "2", "--transport", "threads", "--epochs", "2"))
+                folder = self.path(name)
+                before = files_of(folder)
+                told = self.train("--resume", folder)
+                self.assertEqual(told, f"the run in {folder} is finished after 2 epochs; more need --epochs\n")
+                self.assertIn("expected --epochs 2 or more", self.train("--resume", folder, "--epochs", "1", code=2))
+                self.assertEqual(files_of(folder), before)
+
+    def test_other_data_is_refused_and_nothing_changed(self):
+        for name, words in (("allreduce", []), ("downpour", ["--servers", "1"])):
+            with self.subTest(algorithm=name):
+                folder = self.path(name)
+                self.train(*self.small(name, "--algorithm", name, *words, "--workers", "2", "--transport", "socket",
+                                       "--epochs", "1"))
+                before = files_of(folder)
+                told = self.train("--resume", folder, "--epochs", "2", "--data",
+                                  "synthetic:classes=4,shape=1x12x12,samples=900", code=2)
+                self.assertRegex(told, r"^distbelief: [^\n]*has 900 samples to train on, where the run has 1500\n$")
+                self.assertEqual(files_of(folder), before)
+                self.train("--resume", folder, "--epochs", "2")
+
+    def test_a_job_that_stops_early_says_so(self):
+        for name, words in (("allreduce", []), ("downpour", ["--servers", "1"])):
+            with self.subTest(algorithm=name):
+                told = self.train(*self.small(name, "--algorithm", name, *words, "--workers", "2", "--transport", "socket",
+                                              "--epochs", "100", "--validation", "0.2", "--early-stop", "2"))
+                self.assertRegex(told, r"\nstopped early after epoch \d+: no better for 2 epochs; the model is that of "
+                                       r"epoch \d+\n")
+                before = files_of(self.path(name))
+                self.assertIn("stopped early after", self.train("--resume", self.path(name)))
+                self.assertEqual(files_of(self.path(name)), before)
 
 
 class Beginnings(JobTest):
@@ -347,7 +421,7 @@ class ForeignLauncher(JobTest):
         environment = {**os.environ, "TMPDIR": self.scratch.name, "OMPI_ALLOW_RUN_AS_ROOT": "1",
                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "ASAN_OPTIONS": sanitizer}
         return subprocess.run([*self.LAUNCHER, "-n", "2", PROGRAM, "train", *arguments], capture_output=True, text=True,
-                              timeout=DEADLINE, env=environment)
+                              errors="replace", timeout=DEADLINE, env=environment)
 
     def test_ranks_are_workers_and_give_the_bits_of_our_own_job(self):
         result = self.mpirun(*self.small("foreign"), "--epochs", "1", "--algorithm", "allreduce")
@@ -357,6 +431,26 @@ class ForeignLauncher(JobTest):
                    "threads")
         self.assertEqual(self.model("foreign"), self.model("own"))
         self.expect_nothing_left("foreign")
+
+    def test_a_finished_run_has_nothing_left_to_do(self):
+        for transport in ("mpi", "socket"):
+            with self.subTest(transport=transport):
+                words = ["--algorithm", "allreduce", "--transport", transport]
+                result = self.mpirun(*self.small(transport), "--epochs", "1", *words)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                before = files_of(self.path(transport))
+                result = self.mpirun("--resume", self.path(transport), *words)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stdout.count("is finished after 1 epoch; more need --epochs"), 1, result.stdout)
+                self.assertEqual(files_of(self.path(transport)), before)
+
+    def test_names_need_not_be_utf8(self):
+        data = os.fsencode(self.path("")) + b"caf\xe9.csv"
+        with open(data, "wb") as file:
+            file.write(b"".join(b"%d,%d,%s\n" % (i % 4, i % 3, (b"th\xe9", b"bar")[i % 2]) for i in range(60)))
+        result = self.mpirun("--model", "mlp", "--data", data, "--epochs", "1", "--batch", "10", "--out", self.path("run"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.summary("run")["status"], "finished")
 
     def test_wrong_input_is_told_once_and_ends_all_ranks(self):
         result = self.mpirun("--data", self.path("none.csv"), "--out", self.path("run"))

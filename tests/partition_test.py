@@ -117,7 +117,7 @@ class Partition(PartTest):
         self.train(*self.recipe("lenet", "part"), *self.cut(2, 2, 1), *more, "--epochs", "2")
         self.train("--resume", self.path("part"), "--epochs", "4")
         self.assertEqual(self.model("whole"), self.model("part"))
-        self.train("--resume", self.path("part"))  # of which nothing is left to do
+        self.assertIn("is finished after 4 epochs", self.train("--resume", self.path("part")))
         self.assertEqual(self.model("whole"), self.model("part"))
         cuts = {"stages": ["--partition", "3", "--stages", "3", "--tensor", "1", "--workers", "3"],
                 "one": ["--partition", "0", "--stages", "1", "--tensor", "1", "--workers", "1"],

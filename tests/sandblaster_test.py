@@ -78,6 +78,20 @@ class Sandblaster(served_test.ServedTest):
         self.train("--resume", self.path("run"), "--iterations", "9")
         self.expect_same(self.objectives("run"), self.objectives("whole"))
 
+    def test_a_finished_run_has_nothing_left_to_do(self):
+        self.train(*self.recipe("run", "--transport", "threads", iterations=3))
+        before = job_test.files_of(self.path("run"))
+        self.assertIn("is finished after 3 iterations; more need --iterations", self.train("--resume", self.path("run")))
+        self.assertIn("--iterations 3 or more", self.train("--resume", self.path("run"), "--iterations", "2", code=2))
+        self.assertEqual(job_test.files_of(self.path("run")), before)
+
+    def test_it_stops_early_and_says_so(self):
+        told = self.train(*self.recipe("run", "--transport", "threads", "--validation", "0.2", "--early-stop", "2",
+                                       iterations=200))
+        self.assertRegex(told, r"\nstopped early after iteration \d+: no better for 2 iterations; the model is that of "
+                               r"iteration \d+\n")
+        self.assertIn("stopped early after", self.train("--resume", self.path("run")))
+
     def test_it_goes_on_after_everything_was_killed(self):
         process = self.start(*self.recipe("run", "--transport", "socket", "--checkpoint-every", "1", iterations=4000))
         iterations = self.kill_after_checkpoints("run", process) + 5

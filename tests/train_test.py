@@ -18,6 +18,7 @@ import tempfile
 import time
 import unittest
 
+from files import npy, png
 from test_main import main
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
@@ -69,6 +70,11 @@ def tensors_of(path):
 
 def checkpoints_of(folder):
     return sorted(path for path in (folder / "checkpoints").iterdir() if path.name.startswith("step-"))
+
+
+def contents_of(folder):
+    """What a folder holds, and when each file was written."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
 def leftovers_of(folder):
@@ -228,6 +234,30 @@ class Interrupted(TrainCase):
         self.resume(part, "--epochs", 5)
         self.assert_same_run(whole, part)
 
+    def test_a_finished_run_has_nothing_left_to_do(self):
+        for name, changes in (("epochs", {}), ("steps", {"checkpoint_every": 38}), ("hogwild", {"algorithm": "hogwild", "momentum": None})):
+            with self.subTest(name):
+                out, _ = self.train(name, epochs=2, **changes)
+                before = contents_of(out)
+                self.assert_one_line(self.resume(out).stdout, str(out), "finished after 2 epochs", "--epochs")
+                done = self.resume(out, "--epochs", 1, expect=2)
+                self.assert_one_line(done.stderr, str(out), "--epochs 2 or more")
+                self.assertEqual(contents_of(out), before)
+
+    def test_an_epoch_that_has_begun_is_not_left_out(self):
+        out, _ = self.train("out", epochs=1, checkpoint_every=10)
+        shutil.rmtree(checkpoints_of(out)[-1])
+        (out / "summary.json").unlink()
+        self.resume(out, "--epochs", 1)
+        self.assertEqual(summary_of(out)["epochs"], 1)
+
+    def test_other_data_is_refused_by_its_number_of_samples(self):
+        out, _ = self.train("out", epochs=1)
+        before = contents_of(out)
+        done = self.resume(out, "--data", DATA.replace("600", "500"), "--epochs", 2, expect=2)
+        self.assert_one_line(done.stderr, str(out), "has 500 samples", "the run has 600")
+        self.assertEqual(contents_of(out), before)
+
     def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(self):
         whole, _ = self.train("whole", epochs=4)
         part, _ = self.train("part", epochs=3)
@@ -255,6 +285,7 @@ class Diverged(TrainCase):
         out, done = self.train("out", expect=3, lr=1e30)
         self.assert_one_line(done.stderr, "at step ")
         self.assertRegex(done.stderr, r"at step \d+ .*first seen in (layer|parameter) '\w+")
+        self.assertNotIn("-nan", done.stdout + done.stderr)
         self.assertFalse((out / "model.safetensors").exists())
         self.assertEqual(summary_of(out)["status"], "diverged")
         self.assertFalse((out / "checkpoints").exists())
@@ -383,7 +414,7 @@ class Results(TrainCase):
                           "report.html"})
 
     def test_early_stop_keeps_the_model_that_did_best_on_validation(self):
-        out, _ = self.train("out", epochs=80, validation=0.2, early_stop=4, lr=0.05)
+        out, done = self.train("out", epochs=80, validation=0.2, early_stop=4, lr=0.05)
         summary = summary_of(out)
         self.assertEqual(summary["status"], "stopped early")
         self.assertLess(summary["epochs"], 80)
@@ -393,6 +424,19 @@ class Results(TrainCase):
         self.assertEqual(summary["epochs"], rows.index(best) + 1 + 4)
         kept = out / "checkpoints" / f"step-{best['step']:08}" / "values.safetensors"
         self.assertEqual(tensors_of(kept), tensors_of(out / "model.safetensors"))
+        self.assertIn(f"\nstopped early after epoch {summary['epochs']}: no better for 4 epochs; "
+                      f"the model is that of epoch {rows.index(best) + 1}\n", done.stdout)
+        before = contents_of(out)
+        self.assert_one_line(self.resume(out).stdout, str(out), "stopped early", "--early-stop")
+        self.assertEqual(contents_of(out), before)
+        self.assertIn("resume  at step", self.resume(out, "--early-stop", 6).stdout)
+
+    def test_each_epoch_has_a_speed_also_when_no_step_of_it_was_logged(self):
+        for log_every, points in ((1000, 3), (50, 3)):  # 38 steps an epoch
+            with self.subTest(log_every=log_every):
+                out, _ = self.train(f"out-{log_every}", epochs=3, log_every=log_every)
+                rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+                self.assertEqual(len([row for row in rows if row.get("samples_per_second", 0) > 0]), points)
 
     def test_a_folder_with_a_run_is_never_overwritten(self):
         out, _ = self.train("out", epochs=1)
@@ -400,6 +444,65 @@ class Results(TrainCase):
         _, done = self.train("out", epochs=1, expect=2)
         self.assert_one_line(done.stderr, str(out), "--resume")
         self.assertEqual(before, {path: path.read_bytes() for path in out.rglob("*") if path.is_file()})
+
+
+    def test_files_of_no_run_are_never_overwritten(self):
+        for name in ("model.safetensors", "summary.json", "report.html", "metrics.jsonl", "checkpoints"):
+            with self.subTest(name):
+                out = self.folder / name.split(".")[0]
+                out.mkdir()
+                (out / name).mkdir() if name == "checkpoints" else (out / name).write_text("mine")
+                before = contents_of(out)
+                _, done = self.train(out.name, expect=2)
+                self.assert_one_line(done.stderr, str(out / name))
+                self.assertEqual(contents_of(out), before)
+
+    def test_two_processes_do_not_train_in_one_folder(self):
+        out = self.folder / "out"
+        process = self.start(*options({"epochs": 100000, "out": out}))
+        self.wait_for(lambda: (out / "checkpoints").exists(), process)
+        config = (out / "run.yaml").read_bytes()
+        done = self.resume(out, "--epochs", 200000, expect=2)
+        self.assert_one_line(done.stderr, str(out), "another process")
+        _, done = self.train("out", expect=2)
+        self.assert_one_line(done.stderr, str(out))
+        self.assertEqual((out / "run.yaml").read_bytes(), config)
+        process.kill()
+        process.wait()
+        epochs = json.loads((checkpoints_of(out)[-1] / "manifest.json").read_text())["epoch"] + 1
+        self.resume(out, "--epochs", epochs)
+
+    def test_nothing_stays_of_a_new_run_that_cannot_use_its_input(self):
+        data = self.folder / "photos"
+        for name in ("a", "b"):
+            (data / name).mkdir(parents=True)
+            for i in range(3):
+                png(data / name / f"{i}.png", 8, 8, 99)
+        (data / "b" / "2.png").write_bytes((data / "b" / "2.png").read_bytes()[:30])
+        kept = self.folder / "kept"
+        kept.mkdir()
+        (kept / "notes.txt").write_text("mine")
+        changes = {"data": data, "model_options": "hidden=4", "epochs": 1, "batch": 2}
+        for name in ("new", "deep/er", "kept"):
+            with self.subTest(name):
+                _, done = self.train(name, expect=2, **changes)
+                self.assert_one_line(done.stderr, "b/2.png")
+        self.assertEqual({path.name for path in self.folder.iterdir()}, {"photos", "kept"})
+        self.assertEqual([path.name for path in kept.iterdir()], ["notes.txt"])
+        png(data / "b" / "2.png", 8, 8, 99)
+        self.train("new", **changes)
+
+    def test_a_data_file_that_shrinks_ends_the_run_and_is_named(self):
+        data = self.folder / "x.npy"
+        npy(data, (4000, 64), [i % 7 for i in range(4000 * 64)])
+        npy(self.folder / "x_labels.npy", (4000,), [i % 3 for i in range(4000)])
+        out = self.folder / "out"
+        process = self.start(*options({"data": data, "epochs": 100000, "out": out}))
+        self.wait_for(lambda: (out / "checkpoints").exists(), process)
+        os.truncate(data, 1000)
+        _, complaint = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 2, complaint)
+        self.assert_one_line(complaint, str(data), "became shorter")
 
 
 class FullDisk(TrainCase):

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/folder_lock.h"
 #include "cluster/child_process.h"
 #include "cluster/launcher.h"
 #include "commands.h"
@@ -157,6 +158,7 @@ int compare(const CompareArguments& arguments, const Terminal& terminal, const J
     comparison = read_comparison(folder);
     comparison.machine = this_machine();
   }
+  const FolderLock lock(folder);  // the runs in it have their own
   catch_stop_signals();
   comparison.look(folder);
   write_comparison(folder, comparison);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "commands.h"
 #include "data/loader.h"
 #include "data_options.h"
@@ -39,7 +40,7 @@ void list(const DataArguments& arguments, const Terminal& terminal) {
                       {"folder", set.folder.string()},
                       {"how_to_get", set.how_to_get}});
     }
-    fmt::print("{}\n", root.dump(2));
+    fmt::print("{}\n", json_text(root, 2));
     return;
   }
   std::vector<std::vector<std::string>> rows = {{"name", "train", "test", "what it is"}};
@@ -94,7 +95,7 @@ void describe_one(const DataArguments& arguments, const Terminal& terminal) {
     for (std::size_t c = 0; c < train.size(); ++c) {
       root["classes"].push_back({{"name", name_of(c)}, {"train", train[c]}, {"test", test[c]}});
     }
-    fmt::print("{}\n", root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(root, 2));
     return;
   }
   fmt::print("name     {}\n", splits.name);

@@ -72,7 +72,8 @@ double cpu_quota() {
 }
 
 Finding check_threads(const Machine& machine) {
-  const std::string found = fmt::format("{} threads may run, on {} cores", machine.threads, machine.cores);
+  const std::string found = fmt::format("{} thread{} may run, on {} core{}", machine.threads,
+                                        machine.threads == 1 ? "" : "s", machine.cores, machine.cores == 1 ? "" : "s");
   const double quota = cpu_quota();
   if (quota > 0 && quota < machine.threads - 0.5) {
     return {State::warn, "threads", fmt::format("{}, but this container gets the time of only {:.1f}", found, quota),

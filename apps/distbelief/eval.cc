@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "commands.h"
 #include "data/loader.h"
 #include "data_options.h"
@@ -160,7 +161,7 @@ void show_json(const Evaluation& result, const LoadedModel& model) {
                                  {"accuracy", share(count.right, count.samples)}});
     }
   }
-  fmt::print("{}\n", root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(root, 2));
 }
 
 }  // namespace

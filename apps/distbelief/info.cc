@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/parallel.h"
 #include "checks.h"
 #include "commands.h"
@@ -145,7 +146,7 @@ void show_json(const ModelSummary& summary, const TrainingMemory& memory, const 
                               {"parameters", row.parameters},
                               {"flops", row.flops}});
   }
-  fmt::print("{}\n", root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(root, 2));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_files.h"
 #include "cluster/launcher.h"
 #include "commands.h"
 #include "help.h"
@@ -108,6 +109,7 @@ void parse_and_run(CLI::App& app, int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
+  name_files_that_shrink();
   const JobPlace place = this_place();
   Terminal terminal = this_terminal();
   if (place.mpi.size > 1) {  // launchers give their processes terminals, and may write to a file themselves

@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "commands.h"
 #include "metrics/format.h"
 #include "models/network.h"
@@ -43,7 +44,7 @@ void show_json() {
                     {"classes", model.default_data.classes},
                     {"options", options}});
   }
-  fmt::print("{}\n", root.dump(2));
+  fmt::print("{}\n", json_text(root, 2));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "metrics/format.h"
 #include "quantities.h"
 
@@ -157,7 +158,7 @@ std::string plan_json(const PlanView& plan) {
   for (std::size_t i = 1; i < plan.cuts.size(); ++i) {
     root["rejected"].push_back(json_of(plan.cuts[i]));
   }
-  return root.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_text(root, 2) + "\n";
 }
 
 }  // namespace distbelief

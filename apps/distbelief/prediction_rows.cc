@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/json_text.h"
 
 namespace distbelief {
 namespace {
@@ -20,6 +23,9 @@ std::string csv_field(const std::string& text) {
   }
   return quoted + '"';
 }
+
+/// With the fewest digits that are this float.
+std::string number_text(float value) { return fmt::format("{}", std::isnan(value) ? std::abs(value) : value); }
 
 /// The double with the fewest digits that is this float.
 double shortest(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
@@ -42,10 +48,10 @@ class CsvRows final : public PredictionRows {
   std::string row(const SamplePrediction& prediction) override {
     std::string line = csv_field(prediction.sample);
     for (const RankedClass& ranked : prediction.classes) {
-      line += fmt::format(",{},{},{}", ranked.number, csv_field(ranked.name), ranked.score);
+      line += fmt::format(",{},{},{}", ranked.number, csv_field(ranked.name), number_text(ranked.score));
     }
     for (const float value : prediction.values) {
-      line += fmt::format(",{}", value);
+      line += "," + number_text(value);
     }
     return line + "\n";
   }
@@ -78,7 +84,7 @@ class JsonRows final : public PredictionRows {
       }
     }
     const char* comma = std::exchange(first_, false) ? "\n" : ",\n";
-    return comma + object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return comma + json_text(object);
   }
   std::string end() override { return first_ ? "[]\n" : "\n]\n"; }
 

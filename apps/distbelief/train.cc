@@ -13,6 +13,7 @@
 #include "train/job_launch.h"
 #include "train/job_rank.h"
 #include "train/job_tls.h"
+#include "train/run_remainder.h"
 #include "train/thread_team.h"
 #include "train/trainer.h"
 #include "transport/mpi/mpi_world.h"
@@ -38,12 +39,12 @@ class ShowRun : public RunObserver {
     progress_.update(shown);
   }
   void epoch_ended(const EpochReport& report) override {
-    std::string line = fmt::format("{} {:>3}  loss {:.4f}", round_, report.epoch, report.train_loss);
+    std::string line = fmt::format("{} {:>3}  loss {:.4f}", round_, report.epoch, unsigned_nan(report.train_loss));
     const auto part = [&](const char* name, const std::optional<double>& loss, const std::optional<double>& right) {
       if (right) {
         line += fmt::format("   {} {}", name, percent_text(*right));
       } else if (loss) {
-        line += fmt::format("   {} loss {:.4f}", name, *loss);
+        line += fmt::format("   {} loss {:.4f}", name, unsigned_nan(*loss));
       }
     };
     part("validation", report.validation_loss, report.validation_accuracy);
@@ -85,7 +86,7 @@ int show_summary(const RunSummary& summary) {
   if (summary.last.test_accuracy) {
     fmt::print("test accuracy   {}\n", percent_text(*summary.last.test_accuracy));
   } else if (summary.last.test_loss) {
-    fmt::print("test loss       {:.4f}\n", *summary.last.test_loss);
+    fmt::print("test loss       {:.4f}\n", unsigned_nan(*summary.last.test_loss));
   }
   fmt::print("training time   {}, {} samples/s\n", duration_text(summary.train_seconds),
              short_number(summary.samples_per_second));
@@ -202,13 +203,15 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       }
       return;
     }
-    if (!is_of_one_process(config.algorithm)) {
-      std::filesystem::path folder = arguments->resume;
-      if (resumes) {
-        change_run(folder, config);
-      } else {
-        folder = prepare_run(config);
+    if (resumes) {
+      if (const std::string line = nothing_left_to_do(arguments->resume, config); !line.empty()) {
+        fmt::print("{}\n", line);
+        return;
       }
+    }
+    if (!is_of_one_process(config.algorithm)) {
+      const LockedFolder locked = resumes ? change_run(arguments->resume, config) : prepare_run(config);
+      const std::filesystem::path& folder = locked.path;
       catch_stop_signals();
       const std::string transport = transport_of(config);
       if (transport == "mpi") {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/mapped_files.h"
 
 namespace distbelief {
 namespace {
@@ -140,8 +141,8 @@ void sync_folder(const std::filesystem::path& folder) {
   }
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+MappedFile::MappedFile(const std::filesystem::path& path) : name_(path.string()) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO would wait for a writer
   struct stat status {};
   if (file.fd < 0 || ::fstat(file.fd, &status) != 0) {
     throw FileError(fmt::format("{}: cannot open: {}", path.string(), reason()));
@@ -158,10 +159,12 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
     throw FileError(fmt::format("{}: cannot map: {}", path.string(), reason()));
   }
   data_ = static_cast<const std::byte*>(mapped);
+  place_ = remember_mapping(data_, size_, name_.c_str());
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
+    forget_mapping(place_);
     ::munmap(const_cast<std::byte*>(data_), size_);
   }
 }

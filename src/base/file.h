@@ -43,7 +43,8 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 /// fsync of a folder, so that renames inside it survive a power cut. Throws FileError.
 void sync_folder(const std::filesystem::path& folder);
 
-/// A read-only view of a file's bytes (mmap). Throws FileError when it cannot be opened or mapped.
+/// A read-only view of a file's bytes (mmap). Throws FileError when it cannot be opened or mapped, or is no regular
+/// file; never waits for somebody to write into it. If others make it shorter, see mapped_files.h.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -55,6 +56,8 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::string name_;  ///< for mapped_files.h
+  int place_ = -1;    ///< likewise
 };
 
 }  // namespace distbelief

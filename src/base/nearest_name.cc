@@ -10,16 +10,21 @@
 namespace distbelief {
 
 namespace {
+/// Letters to put in, to leave out, to change, and pairs of neighbours to swap.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> above(row.size());  // these two: of the letters of `a` before
+  std::vector<std::size_t> two_above(row.size());
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
+    two_above.swap(above);
+    above = row;
     row[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+      row[j + 1] = std::min({above[j] + (a[i] == b[j] ? 0 : 1), above[j + 1] + 1, row[j] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+        row[j + 1] = std::min(row[j + 1], two_above[j - 1] + 1);
+      }
     }
   }
   return row.back();
@@ -40,7 +45,9 @@ std::string_view nearest_name(std::string_view wanted, std::span<const std::stri
 }
 
 bool is_misspelling(std::string_view written, std::string_view name) {
-  return edit_distance(written, name) <= std::max<std::size_t>(2, written.size() / 2);
+  const std::size_t letters = written.size() - std::min(written.find_first_not_of('-'), written.size());
+  const std::size_t edits = edit_distance(written, name);
+  return edits <= std::max<std::size_t>(1, letters / 3) && edits < std::max<std::size_t>(letters, 1);
 }
 
 std::string did_you_mean(std::string_view wanted, std::span<const std::string_view> names) {

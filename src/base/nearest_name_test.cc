@@ -26,6 +26,11 @@ TEST(NearestName, TellsAMisspellingFromAnotherWord) {
   EXPECT_TRUE(is_misspelling("unit", "units"));
   EXPECT_TRUE(is_misspelling("Momentum", "momentum"));
   EXPECT_FALSE(is_misspelling("bias", "units"));
+  EXPECT_TRUE(is_misspelling("--trheads", "--threads"));
+  EXPECT_TRUE(is_misspelling("adm", "adam"));
+  EXPECT_FALSE(is_misspelling("--frobnicate", "--replicas"));
+  EXPECT_FALSE(is_misspelling("--version", "--epsilon"));
+  EXPECT_FALSE(is_misspelling("x", "n"));
 }
 
 TEST(NearestName, ListsNames) {

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace distbelief {
 namespace {
@@ -144,7 +145,7 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   for (const auto& [name, summary] : manifest.files) {
     json["files"][name] = {{"bytes", summary.bytes}, {"crc32c", summary.crc32c}};
   }
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 CheckpointManifest parse_manifest(std::string_view text, const std::string& file) {
@@ -174,7 +175,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& file
   manifest.updates = read_counts(reader.object("updates"));
   manifest.next_seq = read_leases(reader.object("next_seq"));
   manifest.samples = read_counts(reader.object("samples"));
-  manifest.extra = reader.value("extra", "a value").dump();
+  manifest.extra = json_text(reader.value("extra", "a value"));
   manifest.files = read_files(reader.object("files"), file);
   return manifest;
 }

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace distbelief {
 namespace {
@@ -183,7 +184,7 @@ FileSummary write_safetensors(const std::filesystem::path& path, std::span<const
     header[array->name] = {{"dtype", "F32"}, {"shape", array->shape.dims()}, {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string text = json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // keeps the data aligned
 
   FileSummary summary;

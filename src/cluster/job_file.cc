@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "transport/socket/message_client.h"
 
 namespace distbelief {
@@ -52,7 +53,7 @@ void write_job_file(const std::filesystem::path& run_folder, const JobFile& job)
                      {"pid", job.pid},
                      {"term", job.term},
                      {"started", job.started}};
-  write_file_atomically(job_file_path(run_folder), json.dump(2) + "\n", 0600);
+  write_file_atomically(job_file_path(run_folder), json_text(json, 2) + "\n", 0600);
 }
 
 JobFile read_job_file(const std::filesystem::path& run_folder) {
@@ -105,7 +106,7 @@ std::uint64_t begin_term(const std::filesystem::path& run_folder) {
     term = read_json(path, [](const Json& json) { return json.at("term").get<std::uint64_t>(); });
   }
   ++term;
-  write_file_atomically(path, Json({{"term", term}}).dump() + "\n");
+  write_file_atomically(path, json_text(Json({{"term", term}})) + "\n");
   return term;
 }
 

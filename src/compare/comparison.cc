@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "metrics/format.h"
 
 namespace distbelief {
@@ -105,7 +106,7 @@ std::string comparison_json(const Comparison& comparison) {
   for (std::size_t i = 0; i < comparison.entries.size(); ++i) {
     root["runs"].push_back(run_json(comparison.runs.at(i), comparison.entries[i], comparison.measure));
   }
-  return root.dump(2) + "\n";
+  return json_text(root, 2) + "\n";
 }
 
 void write_comparison(const std::filesystem::path& folder, const Comparison& comparison) {

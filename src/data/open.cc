@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/utf8_text.h"
 #include "data/formats/cifar.h"
 #include "data/formats/csv.h"
 #include "data/formats/idx.h"
@@ -21,6 +22,8 @@ namespace fs = std::filesystem;
 const std::vector<std::string> kFashionNames = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                                 "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
 const std::vector<std::string> kDigitNames = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+
+constexpr std::string_view kTableEndings[] = {".csv", ".tsv", ".libsvm", ".svm", ".svmlight"};
 
 /// How many letters must change to make one word of the other (Levenshtein).
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -115,10 +118,10 @@ ImageOptions image_options(const DataRequest& request, const Dataset* like) {
 /// `like` is the training part when this is the test part, otherwise null.
 std::shared_ptr<const Dataset> open_file(const fs::path& path, const DataRequest& request, const Dataset* like) {
   const std::string name = plain_name(path);
-  if (name.ends_with(".csv") || name.ends_with(".tsv")) {
-    return open_csv(open_file_bytes(path), text_options(request, like));
-  }
-  if (name.ends_with(".libsvm") || name.ends_with(".svm") || name.ends_with(".svmlight")) {
+  if (is_table_file(path)) {
+    if (name.ends_with(".csv") || name.ends_with(".tsv")) {
+      return open_csv(open_file_bytes(path), text_options(request, like));
+    }
     return open_libsvm(open_file_bytes(path), text_options(request, like));
   }
   if (name.ends_with(".npy")) {
@@ -151,21 +154,48 @@ fs::path first_of(const fs::path& folder, const std::vector<std::string>& names)
 
 std::vector<std::string> table_names(const std::string& stem) {
   std::vector<std::string> names;
-  for (const char* ending : {".csv", ".tsv", ".libsvm", ".svm", ".svmlight"}) {
-    names.push_back(stem + ending);
-    names.push_back(stem + ending + ".gz");
+  for (const std::string_view ending : kTableEndings) {
+    names.push_back(stem + std::string(ending));
+    names.push_back(names.back() + ".gz");
   }
   return names;
+}
+
+/// A class without a sample is a mistake of whoever put the data together. Folders of folders are something else.
+void expect_no_empty_folder(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (!entry.is_directory(ignored) || entry.path().filename().string().starts_with('.')) {
+      continue;
+    }
+    const fs::directory_iterator inside(entry.path(), ignored);
+    if (std::none_of(begin(inside), end(inside), [](const auto& one) {
+          return one.is_directory() || (is_image_file(one.path()) && one.is_regular_file());
+        })) {
+      throw FileError(fmt::format("{}: a class without images: expected .jpg, .jpeg or .png files, or no such folder",
+                                  entry.path().string()));
+    }
+  }
 }
 
 std::shared_ptr<const Dataset> open_class_folders(const fs::path& folder, const DataRequest& request,
                                                   const Dataset* like) {
   const std::vector<std::string> found = find_class_folders(folder);
-  const std::vector<std::string> classes = like != nullptr && request.labelled ? like->class_names() : found;
+  const bool trained = like != nullptr && request.labelled;
+  if (request.labelled && !trained) {
+    expect_no_empty_folder(folder);
+  }
+  std::vector<std::string> classes = trained ? like->class_names() : found;
   for (const std::string& name : found) {
-    if (std::find(classes.begin(), classes.end(), name) == classes.end()) {
+    if (std::find(classes.begin(), classes.end(), name) != classes.end()) {
+      continue;
+    }
+    // A model's names went through JSON, which has UTF-8 only; the folders have their own.
+    const auto meant = std::find(classes.begin(), classes.end(), utf8_text(name));
+    if (meant == classes.end()) {
       throw FileError(fmt::format("{}: class '{}' is none of the training folder's", folder.string(), name));
     }
+    *meant = name;
   }
   return open_image_folder(folder, classes, image_options(request, like));
 }
@@ -270,6 +300,11 @@ std::string describe(const DataSplits& splits) {
 }
 
 }  // namespace
+
+bool is_table_file(const fs::path& path) {
+  const std::string name = plain_name(path);
+  return std::ranges::any_of(kTableEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+}
 
 std::vector<KnownData> known_data(const std::vector<fs::path>& folders) {
   const fs::path system = "/usr/share/datasets";

@@ -59,4 +59,7 @@ struct KnownData {
 };
 std::vector<KnownData> known_data(const std::vector<std::filesystem::path>& folders = {});
 
+/// Whether a file of this name is a table of numbers: CSV or LIBSVM, also with .gz.
+bool is_table_file(const std::filesystem::path& path);
+
 }  // namespace distbelief

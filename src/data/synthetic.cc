@@ -173,8 +173,15 @@ Shape parse_shape(std::string_view text) {
   std::int64_t elements = 1;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find('x', at), text.size());
-    dims.push_back(number<std::int64_t>("shape", text.substr(at, end - at), 1, kMaxElements / elements));
-    elements *= dims.back();
+    std::int64_t side = 0;
+    const auto result = std::from_chars(text.data() + at, text.data() + end, side);
+    if (result.ec != std::errc{} || result.ptr != text.data() + end || side < 1 || side > kMaxElements / elements) {
+      throw InputError(fmt::format(
+          "synthetic: shape={}: expected whole numbers from 1 on, with an x between, whose product is at most {}", text,
+          kMaxElements));
+    }
+    dims.push_back(side);
+    elements *= side;
     at = end + 1;
   }
   return Shape(std::move(dims));

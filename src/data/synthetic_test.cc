@@ -36,6 +36,7 @@ TEST(Synthetic, WrongOptionsAreNamed) {
   EXPECT_THAT(message("classes=0"), HasSubstr("classes=0"));
   EXPECT_THAT(message("shape=3x"), HasSubstr("shape="));
   EXPECT_THAT(message("shape=99999999x99999999x99999999"), HasSubstr("shape=99999999"));
+  EXPECT_THAT(message("shape=99999999x99999999x99999"), HasSubstr("shape=99999999x99999999x99999: expected"));
   EXPECT_THAT(message("kind=images"), HasSubstr("expected classes, random"));
   EXPECT_THAT(message("samples"), HasSubstr("expected key=value"));
 }

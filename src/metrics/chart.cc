@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "metrics/html.h"
 #include "metrics/ticks.h"
 
@@ -273,7 +274,7 @@ std::string chart_json(const Chart& chart) {
   for (const Curve& curve : layout.curves) {
     json["series"].push_back(json_of(curve));
   }
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text(json);
 }
 
 }  // namespace distbelief

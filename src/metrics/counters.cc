@@ -158,6 +158,12 @@ std::string SampleLedger::save() const {
   return saved + exceptions;
 }
 
+std::uint64_t SampleLedger::samples_in(std::string_view saved, const std::string& file) {
+  Cursor cursor(saved, file);
+  cursor.require(cursor.take(kMagic.size()) == kMagic, "it begins otherwise");
+  return cursor.number();
+}
+
 void SampleLedger::restore(std::string_view saved, const std::string& file) {
   const std::scoped_lock lock(mutex_);
   Cursor cursor(saved, file);

@@ -45,6 +45,8 @@ class SampleLedger {
 
   /// The ledger in the middle of an epoch, as bytes: two bits for each sample and what does not fit into them.
   std::string save() const;
+  /// Of how many samples the ledger is that save() gave. Throws FileError naming `file` when it is none.
+  static std::uint64_t samples_in(std::string_view saved, const std::string& file);
   /// Continues from what save() gave. Throws FileError naming `file` when it is damaged or of another number of
   /// samples.
   void restore(std::string_view saved, const std::string& file);

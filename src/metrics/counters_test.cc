@@ -69,6 +69,7 @@ TEST(SampleLedger, ContinuesInTheMiddleOfAnEpoch) {
   first.dropped(range(500, 510));
   const std::string saved = first.save();
   EXPECT_LT(saved.size(), 500U);
+  EXPECT_EQ(SampleLedger::samples_in(saved, "ledger"), 1001U);
   SampleLedger second(1001);
   second.restore(saved, "ledger");
   EXPECT_EQ(second.total(), first.total());
@@ -83,6 +84,7 @@ TEST(SampleLedger, RefusesWhatItDidNotSave) {
   ledger.dropped(range(2, 5));
   const std::string good = ledger.save();
   EXPECT_THROW(SampleLedger(10).restore(good, "ledger"), FileError);
+  EXPECT_THROW((void)SampleLedger::samples_in(good.substr(0, 9), "ledger"), FileError);
   for (std::size_t size = 0; size < good.size(); ++size) {
     EXPECT_THROW(ledger.restore(good.substr(0, size), "ledger"), FileError);
   }

@@ -19,7 +19,7 @@ std::string grouped(std::uint64_t number) {
 std::string short_number(double number) {
   constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "G", "T"};
   if (!std::isfinite(number)) {
-    return fmt::format("{}", number);
+    return fmt::format("{}", unsigned_nan(number));
   }
   std::size_t unit = 0;
   // Just below 1000 and not 1000 itself, for 999.96 is shown as "1.0k" and not as "1000.0".
@@ -68,9 +68,12 @@ std::string bytes_text(std::uint64_t bytes) {
 
 std::string measure_text(double value) {
   const double size = std::abs(value);
-  return size == 0 || (size >= 0.001 && size < 1000) ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
+  return size == 0 || (size >= 0.001 && size < 1000) ? fmt::format("{:.4f}", value)
+                                                     : fmt::format("{:.4g}", unsigned_nan(value));
 }
 
-std::string percent_text(double fraction) { return fmt::format("{:.2f} %", fraction * 100); }
+double unsigned_nan(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
+std::string percent_text(double fraction) { return fmt::format("{:.2f} %", unsigned_nan(fraction * 100)); }
 
 }  // namespace distbelief

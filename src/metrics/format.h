@@ -19,6 +19,8 @@ std::string duration_text(double seconds);
 std::string bytes_text(std::uint64_t bytes);
 /// Four digits after the point for everyday sizes, otherwise four that count: "0.3512", "1.2e-05".
 std::string measure_text(double value);
+/// The same number; of what is none, without the sign that it may have: "nan", never "-nan".
+double unsigned_nan(double value);
 /// "88.21 %" for 0.8821.
 std::string percent_text(double fraction);
 

@@ -29,6 +29,9 @@ TEST(Format, NumbersReadAsPeopleWriteThem) {
   EXPECT_EQ(measure_text(0.35123), "0.3512");
   EXPECT_EQ(measure_text(0.000012), "1.2e-05");
   EXPECT_EQ(measure_text(NAN), "nan");
+  EXPECT_EQ(measure_text(-NAN), "nan");
+  EXPECT_EQ(short_number(-NAN), "nan");
+  EXPECT_EQ(percent_text(-NAN), "nan %");
   EXPECT_EQ(percent_text(0.8821), "88.21 %");
 }
 

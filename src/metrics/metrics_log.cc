@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 
 namespace distbelief {
 namespace {
@@ -26,7 +27,7 @@ std::string line_of(const MetricsRow& row) {
   for (const auto& [name, value] : row.values) {
     json[name] = value;  // what is not finite is written as null
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json) + "\n";
 }
 
 std::optional<MetricsRow> parse_row(std::string_view line) {

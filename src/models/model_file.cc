@@ -39,7 +39,7 @@ class ModelReader {
   Graph read(std::string_view text) {
     const YAML::Node root = load_yaml(text, file_);
     const auto keys = entries(root, "a model file", "keys (name, input, layers, loss)");
-    expect_known(keys, {"name", "input", "layers", "loss"}, "a model file");
+    expect_known(root, {"name", "input", "layers", "loss"}, "a model file");
     if (!keys.contains("layers")) {
       fail(root, "a model file needs the key 'layers': a list of layers");
     }
@@ -103,13 +103,22 @@ class ModelReader {
     return result;
   }
 
-  void expect_known(const Entries& keys, const std::vector<std::string_view>& known, const std::string& what) const {
-    for (const auto& [key, value] : keys) {
+  /// Of a map that entries() took.
+  void expect_known(const YAML::Node& map, const std::vector<std::string_view>& known, const std::string& what) const {
+    for (const auto& pair : map) {
+      const std::string& key = pair.first.Scalar();
       if (std::find(known.begin(), known.end(), key) == known.end()) {
-        fail(value, fmt::format("{} has no key {}, only {}{}", what, quoted(key), fmt::join(known, ", "),
-                                did_you_mean(key.substr(0, kMaxNameLength), known)));
+        fail(pair.first, fmt::format("{} has no key {}, only {}{}", what, quoted(key), fmt::join(known, ", "),
+                                     did_you_mean(key.substr(0, kMaxNameLength), known)));
       }
     }
+  }
+
+  /// Of a key that the map has; its value may begin further below.
+  static int key_line(const YAML::Node& map, const std::string& key) {
+    const auto found =
+        std::find_if(map.begin(), map.end(), [&](const auto& pair) { return pair.first.Scalar() == key; });
+    return found == map.end() ? yaml_line(map) : yaml_line(found->first);
   }
 
   std::string scalar(const YAML::Node& node, const std::string& what) const {
@@ -148,7 +157,7 @@ class ModelReader {
   /// Compares what the file says with the data; without data, what it says holds.
   void read_input(const YAML::Node& node) {
     const auto keys = entries(node, "key 'input'", "keys in braces, such as {shape: [1, 28, 28], classes: 10}");
-    expect_known(keys, {"shape", "kind", "classes", "targets"}, "key 'input'");
+    expect_known(node, {"shape", "kind", "classes", "targets"}, "key 'input'");
     std::map<std::string, AttributeValue> values;
     for (const auto& [key, value] : keys) {
       values[key] = read_value(value, fmt::format("key '{}' of the input", key));
@@ -247,6 +256,7 @@ class ModelReader {
         layer.inputs = read_value(value, where).words;
       } else {
         layer.attributes[key] = read_value(value, where);
+        layer.attributes[key].line = key_line(body, key);
       }
     }
   }

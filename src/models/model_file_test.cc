@@ -196,6 +196,8 @@ TEST(ModelFile, RefusesWhatIsNoModel) {
   EXPECT_THAT(message_of("layers:\n  - dense:\n    units: 10"), HasSubstr("2 keys side by side"));
   EXPECT_THAT(message_of("layers: [relu]\nlayers: [relu]"), StartsWith("m.yaml:2: a model file has the key 'layers' "
                                                                        "twice"));
+  EXPECT_THAT(message_of("layer:\n  - relu\nlayers: [relu]"), StartsWith("m.yaml:1: a model file has no key 'layer'"));
+  EXPECT_THAT(message_of("layers:\n  - dense:\n      unitz:\n        10"), StartsWith("m.yaml:3: "));
   EXPECT_THAT(message_of("layers: [{relu: {name: a}}, {relu: {name: a}}]"), HasSubstr("names must differ"));
   EXPECT_THAT(message_of("layers: [{relu: {name: 'a b'}}]"), HasSubstr("got 'a b'"));
   EXPECT_THAT(message_of("layers: [{relu: {name: input}}]"), HasSubstr("choose another name"));

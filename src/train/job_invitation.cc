@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "train/team.h"
 #include "transport/socket/endpoint.h"
 
@@ -17,14 +18,39 @@ using nlohmann::json;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::uint32_t kMeetingEpoch = 0x1ff;  ///< of the group that only hears where the job is
 
+/// Names in it may be any bytes, which must arrive as they are; JSON takes characters: byte 233 travels as U+00E9.
+std::string characters_of(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) {
+      text += static_cast<char>(0xC0 | byte >> 6);
+    }
+    text += byte >= 0x80 ? static_cast<char>(0x80 | (byte & 0x3F)) : c;
+  }
+  return text;
+}
+
+std::string bytes_of(const json& value) {
+  std::string bytes;
+  const auto& text = value.get_ref<const std::string&>();
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto lead = static_cast<unsigned char>(text[at]);
+    const bool pair = (lead == 0xC2 || lead == 0xC3) && at + 1 < text.size();
+    bytes += pair ? static_cast<char>((lead & 3) << 6 | (static_cast<unsigned char>(text[at + 1]) & 0x3F)) : text[at];
+    at += pair ? 1 : 0;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string JobInvitation::text() const {
-  json root = {{"folder", folder.string()},
-               {"working_folder", working_folder.string()},
+  json root = {{"folder", characters_of(folder.string())},
+               {"working_folder", characters_of(working_folder.string())},
                {"addresses", json::array()},
                {"token", token},
-               {"config", config},
+               {"config", characters_of(config)},
                {"host", host},
                {"rank", rank},
                {"launch", launch},
@@ -33,16 +59,16 @@ std::string JobInvitation::text() const {
   for (const Address& address : addresses) {
     root["addresses"].push_back(address.text());
   }
-  return root.dump() + "\n";
+  return json_text(root) + "\n";
 }
 
 JobInvitation JobInvitation::parse(const std::string& text) {
   try {
     const json root = json::parse(text);
-    JobInvitation invitation = {.folder = root.at("folder").get<std::string>(),
-                                .working_folder = root.at("working_folder").get<std::string>(),
+    JobInvitation invitation = {.folder = bytes_of(root.at("folder")),
+                                .working_folder = bytes_of(root.at("working_folder")),
                                 .token = root.at("token"),
-                                .config = root.at("config"),
+                                .config = bytes_of(root.at("config")),
                                 .host = root.at("host"),
                                 .rank = root.at("rank"),
                                 .launch = root.at("launch"),

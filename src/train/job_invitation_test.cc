@@ -33,7 +33,7 @@ JobInvitation example() {
           .working_folder = "/home/me",
           .addresses = {Address::tcp("10.0.0.1", 4000), Address::tcp("fe80::1", 4000)},
           .token = "secret",
-          .config = "lr: 0.1\nmodel: \"a\\nb\"\n",
+          .config = "lr: 0.1\nmodel: \"a\\nb\"\ndata: \"caf\xE9 \xC3\xA9 \xE2\x82\xAC\"\n",
           .host = "beta",
           .rank = 3,
           .launch = 5,

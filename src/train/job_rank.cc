@@ -7,6 +7,7 @@
 #include "cluster/child_process.h"
 #include "cluster/job_file.h"
 #include "train/job_invitation.h"
+#include "train/run_remainder.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/local_address.h"
 
@@ -45,12 +46,8 @@ struct CoordinatorProcess {
 
 /// What only the first rank does: it makes the run's folder, or opens one, and starts the coordinator beside it.
 struct JobBeginning {
-  JobBeginning(const RankOptions& options, const RunConfig& config, RunObserver& observer) : folder(options.resume) {
-    if (options.resume.empty()) {
-      folder = prepare_run(config);
-    } else {
-      change_run(folder, config);
-    }
+  JobBeginning(const RankOptions& options, const RunConfig& config, RunObserver& observer)
+      : locked(options.resume.empty() ? prepare_run(config) : change_run(options.resume, config)), folder(locked.path) {
     remove_stale_job_file(folder);
     std::filesystem::create_directories(folder / "logs");
     coordinator.emplace(options, folder);
@@ -69,6 +66,7 @@ struct JobBeginning {
     }
   }
 
+  LockedFolder locked;
   std::filesystem::path folder;
   std::optional<CoordinatorProcess> coordinator;
 };
@@ -112,12 +110,30 @@ WorkerOptions worker_options(const RankOptions& options, const std::filesystem::
   return worker;
 }
 
+/// One line when the run to go on with has nothing left to do; else empty.
+std::string nothing_left(const RankOptions& options, const RunConfig& config) {
+  return options.resume.empty() ? "" : nothing_left_to_do(options.resume, config);
+}
+
+/// What the first rank tells the others instead of where the job is.
+constexpr std::string_view kNothingLeft = "nothing left";
+
+WorkerResult nothing_done(const std::string& line, RunObserver& observer) {
+  if (!line.empty()) {
+    observer.note(line);
+  }
+  return {.exit_code = 0};
+}
+
 WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& config, RunObserver& observer,
                                 const std::function<bool()>& stop_requested) {
   const bool first = options.launcher.rank == 0;
   std::filesystem::path folder;
   try {
     folder = meeting_folder(options, config);
+    if (const std::string line = nothing_left(options, config); !line.empty()) {  // all see the same folder
+      return nothing_done(first ? line : "", observer);
+    }
   } catch (const InputError&) {
     if (first) {
       throw;
@@ -136,6 +152,16 @@ WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& con
     (void)begun->coordinator->process.wait(Clock::now() + kPatience);
   }
   return result;
+}
+
+JobInvitation invitation_to(const std::filesystem::path& folder) {
+  const JobFile job = read_job_file(folder);
+  JobInvitation invitation;
+  invitation.folder = std::filesystem::absolute(folder);
+  invitation.addresses = job.addresses();
+  invitation.token = job.token;
+  invitation.config = config_text(config_of_run(folder));
+  return invitation;
 }
 
 /// Empty, or why the ranks that this launcher started cannot meet over MPI. Open MPI would end the process over it.
@@ -164,11 +190,11 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
     if (!first) {
       return {.exit_code = 2};
     }
-    throw InputError(fmt::format("{} processes were started, but --workers {}{} needs {}: start that many, or say "
-                                 "--workers {}",
-                                 options.launcher.size, options.workers,
-                                 servers > 0 ? fmt::format(" with {} servers", servers) : "", options.workers + servers,
-                                 options.launcher.size - servers));
+    throw InputError(
+        fmt::format("{} processes were started, but --workers {}{} needs {}: start that many, or say "
+                    "--workers {}",
+                    options.launcher.size, options.workers, servers > 0 ? fmt::format(" with {} servers", servers) : "",
+                    options.workers + servers, options.launcher.size - servers));
   }
   config.workers = options.launcher.size - servers;
   config.hosts.clear();  // the launcher has chosen them
@@ -184,16 +210,16 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   std::optional<JobBeginning> begun;
   std::exception_ptr failure;
   std::string told;  // an invitation; empty when the first rank failed
+  std::string line;
   if (first) {
     try {
-      begun.emplace(options, config, observer);
-      const JobFile job = read_job_file(begun->folder);
-      JobInvitation invitation;
-      invitation.folder = std::filesystem::absolute(begun->folder);
-      invitation.addresses = job.addresses();
-      invitation.token = job.token;
-      invitation.config = config_text(config_of_run(begun->folder));
-      told = invitation.text();
+      line = nothing_left(options, config);
+      told = kNothingLeft;
+      if (line.empty()) {
+        told.clear();
+        begun.emplace(options, config, observer);
+        told = invitation_to(begun->folder).text();
+      }
     } catch (...) {
       failure = std::current_exception();  // the others wait in MPI_Init: they have to be told
     }
@@ -210,11 +236,16 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   }
   auto fabric = std::make_unique<MpiFabric>(world);
   const Outcome outcome = share_text(*fabric, told, kPatience);
-  if (failure || !outcome.ok() || told.empty()) {
+  if (failure || !outcome.ok() || told.empty() || told == kNothingLeft) {
     fabric.reset();
     const bool finished = world.finish(Clock::now() + kPatience);
     if (failure) {
       std::rethrow_exception(failure);
+    }
+    if (told == kNothingLeft) {
+      WorkerResult result = nothing_done(line, observer);
+      result.leave_at_once = !finished;
+      return result;
     }
     return {.exit_code = 2, .leave_at_once = !finished};
   }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "data/decorators.h"
 #include "data/formats/image_folder.h"
+#include "data/open.h"
 
 namespace distbelief {
 namespace {
@@ -22,6 +23,11 @@ class TrainedOn final : public Dataset {
  private:
   const ModelCard& card_;
 };
+
+bool takes_images(const ModelCard& card) {
+  const Shape& input = card.model.data.input;
+  return input.rank() == 3 && (input[0] == 1 || input[0] == 3) && !card.model.data.indices;
+}
 
 std::string samples_text(const SampleSpec& spec) {
   const char* kind = spec.sparse ? "sparse rows of " : spec.indices ? "integers of " : "";
@@ -46,6 +52,12 @@ std::shared_ptr<const Dataset> fitted(std::shared_ptr<const Dataset> data, const
 }  // namespace
 
 ModelData open_model_data(const ModelCard& card, DataRequest request) {
+  if (takes_images(card) && is_table_file(request.source)) {
+    throw ShapeError(
+        fmt::format("data '{}': a table, but the model takes images of {}: expected image files, a folder "
+                    "of them, or data of that shape",
+                    request.source, card.model.data.input.text()));
+  }
   const TrainedOn like(card);
   request.like = &like;
   const SampleSpec& spec = card.model.data;
@@ -63,7 +75,7 @@ ModelData open_model_data(const ModelCard& card, DataRequest request) {
 std::shared_ptr<const Dataset> open_model_images(const ModelCard& card,
                                                  const std::vector<std::filesystem::path>& files) {
   const Shape& input = card.model.data.input;
-  if (input.rank() != 3 || (input[0] != 1 && input[0] != 3)) {
+  if (!takes_images(card)) {
     throw ShapeError(
         fmt::format("{}: an image, but the model takes {}", files.front().string(), samples_text(card.model.data)));
   }

@@ -1,9 +1,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "strategy/step_exchange.h"
 #include "tensor/vector_ops.h"
 #include "train/report_json.h"
+#include "train/run_remainder.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -11,7 +13,6 @@ namespace distbelief {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kLedgerBlob = "ledger.bin";
 
 json sums_json(const LossSums& sums) { return {{"loss", sums.loss}, {"correct", sums.correct}, {"rows", sums.rows}}; }
 
@@ -22,19 +23,18 @@ std::string digest_text(const ParameterTable& table) { return fmt::format("{:016
 }  // namespace
 
 std::string state_text(const TrainingState& state, const std::map<std::string, std::vector<std::uint64_t>>& numbers) {
-  return json{{"numbers", numbers},
-              {"epoch_sums", sums_json(state.epoch_sums)},
-              {"logged_sums", sums_json(state.logged_sums)},
-              {"train_seconds", state.train_seconds},
-              {"epoch_began", state.epoch_began},
-              {"logged_at", state.logged_at},
-              {"best_score", state.best_score},
-              {"best_step", state.best_step},
-              {"epochs_since_best", state.epochs_since_best},
-              {"metrics_rows", state.metrics_rows},
-              {"sent_bytes", state.sent_bytes},
-              {"last", epoch_report_json(state.last)}}
-      .dump();
+  return json_text(json{{"numbers", numbers},
+                        {"epoch_sums", sums_json(state.epoch_sums)},
+                        {"logged_sums", sums_json(state.logged_sums)},
+                        {"train_seconds", state.train_seconds},
+                        {"epoch_began", state.epoch_began},
+                        {"logged_at", state.logged_at},
+                        {"best_score", state.best_score},
+                        {"best_step", state.best_step},
+                        {"epochs_since_best", state.epochs_since_best},
+                        {"metrics_rows", state.metrics_rows},
+                        {"sent_bytes", state.sent_bytes},
+                        {"last", epoch_report_json(state.last)}});
 }
 
 void parse_state(const std::string& text, const std::string& file, TrainingState& state,
@@ -161,9 +161,10 @@ void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
     ++count;
   }
   if (!all_parts.empty() && count != all_parts.size() * static_cast<std::size_t>(team.served->servers)) {
-    throw InputError(fmt::format("{}: has {} files of servers, where {} servers have {} parts of the network each: "
-                                 "expected the same --servers and the same cut",
-                                 where, count, team.served->servers, all_parts.size()));
+    throw InputError(
+        fmt::format("{}: has {} files of servers, where {} servers have {} parts of the network each: "
+                    "expected the same --servers and the same cut",
+                    where, count, team.served->servers, all_parts.size()));
   }
   if (all_parts.empty() && static_cast<int>(count) != team.served->servers) {
     throw InputError(fmt::format("{}: written by {} servers, not {}: expected --{} {}", where, count,
@@ -194,6 +195,12 @@ bool Trainer::Run::restore() {
   const std::string where = checkpoint.path().string();
   if (manifest.model_digest != digest_text(table)) {
     throw InputError(fmt::format("{}: written for a model with other parameters than {}", where, graph.name()));
+  }
+  if (checkpoint.has_blob(kLedgerBlob)) {
+    const std::uint64_t samples = SampleLedger::samples_in(checkpoint.blob(kLedgerBlob), where);
+    if (samples != data.train->size()) {
+      throw InputError(other_samples(folder->path(), config, data.train->size(), samples));
+    }
   }
   std::map<std::string, std::vector<std::uint64_t>> numbers;
   parse_state(manifest.extra, where, state, numbers);

@@ -9,6 +9,33 @@ namespace {
 
 bool holds_a_run(const std::filesystem::path& path) { return std::filesystem::exists(path / "run.yaml"); }
 
+/// Nothing in it that a new run would overwrite.
+void expect_free(const std::filesystem::path& path) {
+  if (holds_a_run(path)) {
+    throw InputError(
+        fmt::format("--out {0}: there is a run in this folder; choose another, or go on with it: "
+                    "distbelief train --resume {0}",
+                    path.string()));
+  }
+  for (const char* name : {"model.safetensors", "summary.json", "report.html", "metrics.jsonl", "checkpoints"}) {
+    if (std::filesystem::exists(path / name)) {
+      throw InputError(fmt::format("--out {}: a run would overwrite {}, which is there already; choose another folder",
+                                   path.string(), (path / name).string()));
+    }
+  }
+}
+
+/// Folders on the way to `path` that are not there yet, the innermost first.
+std::vector<std::filesystem::path> missing_folders(std::filesystem::path path) {
+  std::vector<std::filesystem::path> missing;
+  path = std::filesystem::absolute(path).lexically_normal();
+  path = path.has_filename() ? path : path.parent_path();
+  for (; path.has_relative_path() && !std::filesystem::exists(path); path = path.parent_path()) {
+    missing.push_back(path);
+  }
+  return missing;
+}
+
 std::string plain_name(const std::string& source) {
   std::string name = std::filesystem::path(source).stem().string();
   for (char& c : name) {
@@ -35,18 +62,31 @@ RunFolder RunFolder::create(const RunConfig& config, const std::string& data_nam
   if (path.empty()) {
     path = free_folder(config.model, data_name);
   }
-  if (holds_a_run(path)) {
-    throw InputError(
-        fmt::format("--out {0}: there is a run in this folder; choose another, or go on with it: "
-                    "distbelief train --resume {0}",
-                    path.string()));
-  }
+  RunFolder folder(path);
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  try {
+    expect_free(path);
+    folder.made_ = missing_folders(path);
+    std::filesystem::create_directories(path, error);
+  } catch (const std::filesystem::filesystem_error& failure) {
+    error = failure.code();
+  }
   if (error) {
     throw InputError(fmt::format("--out {}: cannot make the folder: {}", path.string(), error.message()));
   }
-  return RunFolder(path);
+  folder.lock_.emplace(path);
+  expect_free(path);  // another process may have been quicker
+  return folder;
+}
+
+void RunFolder::discard(const std::vector<std::filesystem::path>& files) const {
+  std::error_code ignored;  // there is a mistake to tell of already
+  for (const std::filesystem::path& file : files) {
+    std::filesystem::remove(file, ignored);
+  }
+  for (const std::filesystem::path& folder : made_) {
+    std::filesystem::remove(folder, ignored);  // not one that has something in it
+  }
 }
 
 RunFolder RunFolder::open(const std::filesystem::path& path) {

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "base/folder_lock.h"
 #include "config/run_config.h"
 
 namespace distbelief {
@@ -14,7 +18,8 @@ std::filesystem::path free_folder(const std::string& what, const std::string& da
 class RunFolder {
  public:
   /// A new folder: `config.out`, or the first free runs/MODEL-DATA-N. Throws InputError when there is a run in it
-  /// already or it cannot be made. Nothing is overwritten.
+  /// already, or a file that a run would write, when another process works in it, or when it cannot be made. Nothing is
+  /// overwritten.
   static RunFolder create(const RunConfig& config, const std::string& data_name);
   /// A folder that holds a run. Throws InputError when it does not.
   static RunFolder open(const std::filesystem::path& path);
@@ -27,9 +32,16 @@ class RunFolder {
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path report() const { return path_ / "report.html"; }
 
+  /// The lock that create() took, for whoever keeps it while the run lasts; without it the folder is free for others.
+  std::optional<FolderLock> take_lock() { return std::exchange(lock_, std::nullopt); }
+  /// Takes back what create() made: removes `files`, and then the folders that were not there before and are empty.
+  void discard(const std::vector<std::filesystem::path>& files) const;
+
  private:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
   std::filesystem::path path_;
+  std::vector<std::filesystem::path> made_;  ///< folders, the innermost first
+  std::optional<FolderLock> lock_;
 };
 
 }  // namespace distbelief

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "train/report_json.h"
 
 namespace distbelief {
@@ -11,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 /// JSON is UTF-8, names of files need not be.
-std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string text_of(const json& value) { return json_text(value); }
 
 }  // namespace
 

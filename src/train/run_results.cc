@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "metrics/machine.h"
 #include "metrics/report.h"
 #include "models/model_text.h"
@@ -110,7 +111,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   if (!summary.problem.empty()) {
     root["problem"] = summary.problem;
   }
-  return root.dump(2) + "\n";
+  return json_text(root, 2) + "\n";
 }
 
 void Trainer::Run::write_parted_model(RunSummary& summary) {
@@ -120,11 +121,10 @@ void Trainer::Run::write_parted_model(RunSummary& summary) {
     for (const ParameterEntry& entry : table.entries()) {
       const SafetensorsView& values = kept.values();
       const TensorEntry& tensor = values.expect(entry.name, entry.shape);
-      arrays.push_back({.name = entry.name,
-                        .shape = entry.shape,
-                        .read = [&values, &tensor](std::int64_t first, std::span<float> out) {
-                          values.read(tensor, first, out);
-                        }});
+      arrays.push_back(
+          {.name = entry.name,
+           .shape = entry.shape,
+           .read = [&values, &tensor](std::int64_t first, std::span<float> out) { values.read(tensor, first, out); }});
     }
     write_model(folder->model(), card, arrays);
     summary.model_step = state.best_step;
@@ -179,7 +179,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
             fmt::format("the first worker is lost, and this host does not see {}: no last checkpoint", config.out));
         return;
       }
-      folder = RunFolder::open(config.out);
+      folder.emplace(RunFolder::open(config.out));
       write_checkpoint(std::nullopt);
       write_file_atomically(folder->summary(), summary_text(summary, config));
     }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "metrics/format.h"
 #include "params/lbfgs/lbfgs.h"
 #include "server/server_vectors.h"
 #include "server/state_bytes.h"
@@ -48,8 +49,8 @@ struct Trainer::Run::Blasting {
   std::int64_t samples = 0;  ///< of an evaluation
   std::uint64_t applied = 0;
   PortionTable::Counts audited = {};  ///< until the evaluation before
-  bool enough = false;       ///< there is nothing more to gain
-  bool stops_early = false;  ///< or not on what is not trained on
+  bool enough = false;                ///< there is nothing more to gain
+  bool stops_early = false;           ///< or not on what is not trained on
 
   bool goes_on() const {
     return !enough && !stops_early && servers.ok() && summary.status == "finished" &&
@@ -175,7 +176,8 @@ struct Trainer::Run::Blasting {
              {"order_bytes", static_cast<double>(traffic.order_bytes)}});
     if (!std::isfinite(report.objective)) {
       summary.status = "diverged";
-      summary.problem = fmt::format("the objective is {} after {} iterations", report.objective, lbfgs.iterations());
+      summary.problem =
+          fmt::format("the objective is {} after {} iterations", unsigned_nan(report.objective), lbfgs.iterations());
       return;
     }
     if (!snapshot()) {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "metrics/format.h"
 #include "server/state_bytes.h"
 #include "train/divergence_guard.h"
 #include "train/evaluate.h"
@@ -176,7 +177,7 @@ struct Trainer::Run::Leading {
     run.rate_factor *= kSlower;
     run.observer.note(
         fmt::format("update {}: the loss has risen from {:.4g} to {:.4g}: all rates are halved from here on",
-                    run.state.step, alarm->best, alarm->now));
+                    run.state.step, unsigned_nan(alarm->best), unsigned_nan(alarm->now)));
     run.log({{"rate_factor", run.rate_factor}});
   }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "checkpoint/safetensors.h"
 #include "models/model_file.h"
 #include "plan/parameter_layout.h"
@@ -27,19 +28,19 @@ ModelCard card_in(const SafetensorsView& view) {
 
 std::string card_text(const ModelCard& card) {
   const SampleSpec& spec = card.model.data;
-  return json{{"model", card.model.source},
-              {"model_options", card.model.options},
-              {"model_text", card.model_text},
-              {"data", card.data},
-              {"input",
-               {{"shape", spec.input.dims()},
-                {"sparse", spec.sparse},
-                {"indices", spec.indices},
-                {"classes", spec.classes},
-                {"targets", spec.targets}}},
-              {"normalization", {{"mean", card.normalization.mean}, {"deviation", card.normalization.deviation}}},
-              {"class_names", card.class_names}}
-      .dump();
+  return json_text(
+      json{{"model", card.model.source},
+           {"model_options", card.model.options},
+           {"model_text", card.model_text},
+           {"data", card.data},
+           {"input",
+            {{"shape", spec.input.dims()},
+             {"sparse", spec.sparse},
+             {"indices", spec.indices},
+             {"classes", spec.classes},
+             {"targets", spec.targets}}},
+           {"normalization", {{"mean", card.normalization.mean}, {"deviation", card.normalization.deviation}}},
+           {"class_names", card.class_names}});
 }
 
 ModelCard parse_card(const std::string& text, const std::string& file) {

@@ -20,6 +20,7 @@
 #include "strategy/root_update.h"
 #include "train/core_share.h"
 #include "train/model_cut.h"
+#include "train/run_remainder.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -150,7 +151,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   const std::int64_t rows = (share + config.accumulate - 1) / config.accumulate;
   options.mode = config.thread_mode == "lanes"             ? ThreadMode::lanes
                  : config.thread_mode == "kernels" || part ? ThreadMode::kernels
-                                                   : faster_thread_mode(graph, rows, options.threads);
+                                                           : faster_thread_mode(graph, rows, options.threads);
   config.threads = options.threads;
   if (!has_hogwild_workers(config)) {
     config.thread_mode = thread_mode_name(options.mode);
@@ -206,18 +207,36 @@ Trainer Trainer::in_team(const Team& team, const std::filesystem::path& folder, 
 
 Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& beginning) {
   check_config(config);
+  const bool alone = beginning.team.group == nullptr && beginning.team.served == nullptr;
+  std::optional<FolderLock> lock;
+  if (alone && beginning.folder) {
+    lock.emplace(RunFolder::open(*beginning.folder).path());
+  }
   RunData data = open_run_data(config);
   ModelCard card = describe_model(config, data);
   run_ = std::make_unique<Run>(std::move(config), beginning.team, observer, std::move(data), std::move(card));
   Run& run = *run_;
+  if (lock) {
+    run.lock.emplace(std::move(*lock));
+  }
 
   if (!run.team.leads()) {
     run.config.out = beginning.folder->string();
     return;
   }
+  try {
+    begin(observer, beginning);
+  } catch (const InputError&) {
+    run.discard();
+    throw;
+  }
+}
+
+void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
+  Run& run = *run_;
   bool restored = false;
   if (beginning.folder) {
-    run.folder = RunFolder::open(*beginning.folder);
+    run.folder.emplace(RunFolder::open(*beginning.folder));
     restored = beginning.resumes && run.restore();
   }
   std::optional<InitReport> initialised;
@@ -227,7 +246,11 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
     run.initialised = true;
   }
   if (!run.folder) {
-    run.folder = RunFolder::create(run.config, run.data.name);
+    run.folder.emplace(RunFolder::create(run.config, run.data.name));
+    if (std::optional<FolderLock> lock = run.folder->take_lock()) {
+      run.lock.emplace(std::move(*lock));
+    }
+    run.is_new = true;
   }
   run.config.out = run.folder->path().string();
   if (!run.config.chaos.empty() && run.team.chaos == nullptr) {
@@ -341,24 +364,42 @@ void take_plan(const CheckedRun& checked, RunConfig& config) {
 
 }  // namespace
 
-std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked) {
-  const RunFolder folder = RunFolder::create(config, checked.data);
+LockedFolder make_run_folder(RunConfig config, const CheckedRun& checked) {
+  RunFolder folder = RunFolder::create(config, checked.data);
   config.out = folder.path().string();
   take_plan(checked, config);
   write_file_atomically(folder.config(), config_text(config));
-  return folder.path();
+  return {folder.path(), *folder.take_lock()};
 }
 
-std::filesystem::path prepare_run(const RunConfig& config) { return make_run_folder(config, check_run(config)); }
+LockedFolder prepare_run(const RunConfig& config) { return make_run_folder(config, check_run(config)); }
 
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
 const std::filesystem::path& Trainer::folder() const { return run_->folder->path(); }
 
+void Trainer::Run::discard() {
+  if (!is_new || checkpointed_step >= 0) {
+    return;
+  }
+  std::vector<std::filesystem::path> files = {folder->config(), folder->metrics(), folder->checkpoints()};
+  if (events != nullptr) {
+    files.push_back(events->path());
+  }
+  metrics.reset();
+  events.reset();
+  folder->discard(files);
+}
+
 RunSummary Trainer::run(const std::function<bool()>& stop_requested) {
   if (run_->team.served == nullptr) {
-    return run_->train(stop_requested);
+    try {
+      return run_->train(stop_requested);
+    } catch (const InputError&) {
+      run_->discard();
+      throw;
+    }
   }
   return is_sandblaster(run_->config) ? run_->train_sandblaster(stop_requested) : run_->train_served(stop_requested);
 }
@@ -429,15 +470,18 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
 
 }  // namespace
 
-void change_run(const std::filesystem::path& path, RunConfig config) {
+LockedFolder change_run(const std::filesystem::path& path, RunConfig config) {
   check_config(config);
   const RunFolder folder = RunFolder::open(path);
+  FolderLock lock(path);
   check_served_change(folder, config);
+  expect_samples_of_run(path, config);
   if (parts_of(config) > 1) {
     take_plan(check_run(config), config);
   }
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));
+  return {path, std::move(lock)};
 }
 
 RunConfig config_of_run(const std::filesystem::path& folder) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/folder_lock.h"
 #include "config/run_config.h"
 #include "metrics/counters.h"
 #include "metrics/progress.h"
@@ -70,7 +71,8 @@ class RunObserver {
 /// leader's touches the folder. One thread.
 class Trainer {
  public:
-  /// A new run. Opens data and model and checks all of it; only then makes the folder. Throws InputError.
+  /// A new run. Opens data and model and checks all of it; only then makes the folder. Throws InputError; then, and
+  /// when run() does before there is a checkpoint, nothing is left behind.
   Trainer(RunConfig config, RunObserver& observer);
   /// Goes on with the run in `folder` from its newest sound checkpoint, bit for bit. `config` is what the folder's
   /// run.yaml says, with what the user changed. Throws InputError or FileError.
@@ -94,6 +96,8 @@ class Trainer {
     bool resumes = false;
   };
   Trainer(RunConfig config, RunObserver& observer, const Beginning& beginning);
+  /// What the leader does before the first step.
+  void begin(RunObserver& observer, const Beginning& beginning);
   std::unique_ptr<Run> run_;
 };
 
@@ -107,14 +111,19 @@ struct CheckedRun {
 };
 /// Checks a configuration as a new run would, opening data and model. Throws InputError.
 CheckedRun check_run(const RunConfig& config);
+/// A folder in which no other process trains while this is there.
+struct LockedFolder {
+  std::filesystem::path path;
+  FolderLock lock;
+};
 /// Makes the folder of a run whose configuration was checked, with its run.yaml, for whoever will train in it. Throws
 /// InputError.
-std::filesystem::path make_run_folder(RunConfig config, const CheckedRun& checked);
+LockedFolder make_run_folder(RunConfig config, const CheckedRun& checked);
 /// Both: for a job whose processes will train in it. When it throws there is no folder.
-std::filesystem::path prepare_run(const RunConfig& config);
+LockedFolder prepare_run(const RunConfig& config);
 
 /// Writes a changed configuration into the folder of a run that a job will go on with. Throws InputError.
-void change_run(const std::filesystem::path& folder, RunConfig config);
+LockedFolder change_run(const std::filesystem::path& folder, RunConfig config);
 
 /// The resolved configuration of the run in this folder.
 RunConfig config_of_run(const std::filesystem::path& folder);

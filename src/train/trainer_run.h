@@ -45,6 +45,8 @@ struct TrainingState {
   std::uint64_t sent_bytes = 0;   ///< by all members to each other until the end of the last epoch
 };
 
+/// A file of a checkpoint: the audit, but where parameters are with servers.
+inline constexpr const char* kLedgerBlob = "ledger.bin";
 /// Files of a checkpoint of a run through parameter servers, besides those of the servers.
 inline constexpr const char* kBooksBlob = "books.bin";
 inline constexpr const char* kLeaderBlob = "leader.bin";
@@ -74,10 +76,10 @@ struct Trainer::Run {
   Partition partition;
   std::optional<NetworkPart> part;
   std::vector<NetworkPart> all_parts;  ///< a parameter server's: it holds some of the parameters of each
-  std::optional<Group> column;  ///< those that have the same part of each copy
+  std::optional<Group> column;         ///< those that have the same part of each copy
   std::unique_ptr<PartLinks> part_links;
-  std::unique_ptr<PartedModel> parted;     ///< of the first copy
-  std::optional<Checkpoint> to_share_out;  ///< the leader's: what a run goes on from
+  std::unique_ptr<PartedModel> parted;                                 ///< of the first copy
+  std::optional<Checkpoint> to_share_out;                              ///< the leader's: what a run goes on from
   std::map<std::string, std::vector<std::uint64_t>> strategy_numbers;  ///< likewise
   std::unique_ptr<UpdateRule> rule;
   std::unique_ptr<UpdateRule> outer_rule;
@@ -96,6 +98,8 @@ struct Trainer::Run {
   std::function<std::uint64_t()> served_bytes;         ///< likewise: that crossed links to and from servers
   std::optional<ServedState> restored;                 ///< likewise: what a run goes on from
   TrainingState state;
+  std::optional<FolderLock> lock;   ///< of a run of one process; a job's is with whoever started it
+  bool is_new = false;              ///< likewise: nothing of it was there before
   std::optional<RunFolder> folder;  ///< these three: the leader's
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
@@ -196,6 +200,8 @@ struct Trainer::Run {
   void log(const std::vector<std::pair<std::string, double>>& values);
   double epochs_done() const;
 
+  /// Takes back what this run has written, if it began it and has no checkpoint yet.
+  void discard();
   /// The model of a network that is cut, from its parts or, if that is better, from a checkpoint.
   void write_parted_model(RunSummary& summary);
   /// Writes the model, summary.json and report.html.

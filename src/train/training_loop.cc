@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "metrics/format.h"
 #include "strategy/step_exchange.h"
 #include "train/evaluate.h"
 #include "train/trainer_run.h"
@@ -100,6 +101,9 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   std::vector<std::pair<std::string, double>> values = {{"epoch_train_loss", report.train_loss},
                                                         {"samples", static_cast<double>(audit.applied)},
                                                         {"sent_bytes", static_cast<double>(state.sent_bytes)}};
+  if (state.logged_at <= state.epoch_began && report.samples_per_second > 0) {
+    values.emplace_back("samples_per_second", report.samples_per_second);  // no row of steps has told of this epoch
+  }
   const auto measure = [&](const Dataset& set, const std::string& name, std::optional<double>& loss,
                            std::optional<double>& right) {
     doing(WorkerActivity::Kind::evaluating);
@@ -152,6 +156,12 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   }
   observer.epoch_ended(report);
   enough = config.early_stop > 0 && state.epochs_since_best >= config.early_stop;
+  if (enough && team.leads()) {
+    const char* round = is_sandblaster(config) ? "iteration" : "epoch";
+    observer.note(fmt::format("stopped early after {0} {1}: no better for {2} {0}{3}; the model is that of {0} {4}",
+                              round, report.epoch, state.epochs_since_best, state.epochs_since_best == 1 ? "" : "s",
+                              report.epoch - state.epochs_since_best));
+  }
   return {};
 }
 
@@ -165,10 +175,10 @@ bool Trainer::Run::went_on(const StepReport& report, const TrainingState& place,
   if (report.outcome == StepReport::Outcome::diverged) {
     summary.status = "diverged";
     if (std::isfinite(report.sums.loss)) {
-      summary.problem =
-          fmt::format("{} is not finite {}, though the loss is {:.4g}", report.culprit, when, mean_loss(report.sums));
+      summary.problem = fmt::format("{} is not finite {}, though the loss is {:.4g}", report.culprit, when,
+                                    unsigned_nan(mean_loss(report.sums)));
     } else {
-      summary.problem = fmt::format("the loss is {} {}; first seen in {}", report.sums.loss, when,
+      summary.problem = fmt::format("the loss is {} {}; first seen in {}", unsigned_nan(report.sums.loss), when,
                                     report.culprit.empty() ? "the loss" : report.culprit);
     }
     return false;

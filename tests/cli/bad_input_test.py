@@ -27,6 +27,8 @@ class Arguments(ProgramTest):
             (["--batch", "whole number", "'0'"], ["eval", "x", "--batch", 0]),
             (["--top", "'some'"], ["predict", "a", "b", "--top", "some"]),
             (["tcsh"], ["completion", "tcsh"]),
+            (["'--frobnicate'; see distbelief train --help"], ["train", "--frobnicate"]),
+            (["'--version'; see distbelief train --help"], ["train", "--version"]),
             (["--threads", "'-1'"], ["info", "mlp", "--threads", -1]),
         ]:
             with self.subTest(arguments=arguments):
@@ -60,6 +62,8 @@ class Configuration(ProgramTest):
             (["model-options"], ["--model", "mlp", "--model-options", "=3"]),
             (["'fashion-mnits'", "'fashion-mnist'"], ["--data", "fashion-mnits"]),
             (["kind"], ["--data", "synthetic:kind=noise"]),
+            (["shape=99999999x99999999x99999", "product", "268435456"],
+             ["--data", "synthetic:shape=99999999x99999999x99999"]),
             (["lenet", "floats 4"], ["--model", "lenet", "--data", REGRESSION]),
             (["flip"], ["--data", REGRESSION, "--model", "mlp", "--flip"]),
             (["init.safetensors"], ["--model", "mlp", "--init", "init.safetensors"]),
@@ -94,6 +98,7 @@ class Configuration(ProgramTest):
             ("layers: [flatten, {dense: {units: 5}}]\n", ["5", "3 classes"]),
             ("layers: [{conv2d: {filters: 2, kernel: 9}}, flatten, {dense: {units: classes}}]\n", ["conv2d1"]),
             ("layers:\n  - densee\n", ["net.yaml:2", "densee", "dense"]),
+            ("layer:\n  - dense\n", ["net.yaml:1", "'layer'", "'layers'"]),
         ]:
             with self.subTest(text=text):
                 (self.folder / "net.yaml").write_text(text)
@@ -139,6 +144,28 @@ class BrokenFiles(ProgramTest):
                 self.refuse(culprits, "train", "--model", "mlp", "--data", source, "--epochs", 1)
                 self.refuse(culprits, "data", source)
 
+    def test_what_is_no_regular_file_is_not_waited_for(self):
+        os.mkfifo(self.folder / "pipe.csv")
+        os.symlink("pipe.csv", self.folder / "link.csv")
+        os.symlink("/dev/zero", self.folder / "zero.npy")
+        for name in ["pipe.csv", "link.csv", "zero.npy"]:
+            with self.subTest(name=name):
+                self.refuse([name], "train", "--model", "mlp", "--data", name, "--epochs", 1)
+
+    def test_a_class_without_images_is_named(self):
+        for name in ["dark", "light", "none"]:
+            (self.folder / "photos" / name).mkdir(parents=True)
+        (self.folder / "photos/.cache").mkdir()
+        for name in ["dark", "light"]:
+            for i in range(3):
+                png(self.folder / "photos" / name / f"{i}.png", 8, 8, 99)
+        self.refuse(["photos/none"], "train", "--model", "mlp", "--data", "photos", "--epochs", 1)
+        (self.folder / "photos/none/readme.txt").write_text("later")
+        self.refuse(["photos/none"], "train", "--model", "mlp", "--data", "photos", "--epochs", 1)
+        (self.folder / "photos/none/readme.txt").unlink()
+        (self.folder / "photos/none").rmdir()
+        self.train("a", data="photos")
+
     def test_a_broken_image_names_itself(self):
         for name in ["dark", "light"]:
             (self.folder / "photos" / name).mkdir(parents=True)
@@ -178,7 +205,7 @@ class Misfits(ProgramTest):
         png(self.folder / "x.png", 9, 9, 9)
         self.refuse(["1x6x6", "1x9x9"], "eval", "a", "--data", "synthetic:classes=3,shape=1x9x9,samples=9")
         self.refuse(["classes"], "eval", "a", "--data", "synthetic:classes=4,shape=1x6x6,samples=9")
-        self.refuse(["rows.csv:1", "3", "36"], "predict", "a", "rows.csv")
+        self.refuse(["rows.csv", "a table", "images of 1x6x6"], "predict", "a", "rows.csv")
         self.refuse(["1x6x6", "sparse"], "predict", "a", SPARSE)
         self.refuse(["nothing.png"], "predict", "a", "x.png", "nothing.png")
         self.train("b", data="synthetic:classes=3,shape=4,samples=30")

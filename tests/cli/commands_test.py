@@ -215,6 +215,41 @@ class Predict(ProgramTest):
         self.assertEqual(self.succeed("predict", "a", "table.csv", "--label-column", "kind"), plain)
         self.assertEqual(self.succeed("predict", "a", "nameless.csv"), plain)
 
+    def test_names_with_quotes_are_read_and_written_as_csv_has_them(self):
+        names = ['c"d', "a,b", 'say ""', "plain"]
+        with open(self.folder / "t.csv", "w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["x", "y", "label"])
+            rows.writerows([i % 4, i % 3, names[i % 4]] for i in range(80))
+        self.train("a", data="t.csv", model="logistic")
+        self.assertEqual({row["name"] for row in json.loads(self.succeed("eval", "a", "--json"))["classes"]}, set(names))
+        found = list(csv.DictReader(io.StringIO(self.succeed("predict", "a", "t.csv", "--top", 4))))
+        self.assertEqual({found[0][key] for key in ("name", "name_2", "name_3", "name_4")}, set(names))
+
+    def test_names_need_not_be_utf8(self):
+        folder = os.fsencode(self.folder)
+        with open(folder + b"/t\xe9.csv", "wb") as file:
+            file.write(b"".join(b"%d,%d,%s\n" % (i % 4, i % 3, (b"caf\xe9", b"bar")[i % 2]) for i in range(60)))
+        for name in (b"caf\xe9", b"bar"):
+            os.makedirs(folder + b"/photos/" + name)
+            for i in range(3):
+                png(self.folder / "photos" / os.fsdecode(name) / f"{i}.png", 8, 8, 99)
+        for out, data in (("table", "t\udce9.csv"), ("images", "photos")):
+            with self.subTest(data=data):
+                for words in (["train", "--data", data, "--model", "mlp", "--model-options", "hidden=4", "--epochs", 1,
+                               "--threads", 1, "--out", out],
+                              ["eval", out, "--json"], ["eval", out, "--data", data, "--json"],
+                              ["predict", out, data, "--format", "json"], ["info", out, "--json"],
+                              ["data", data, "--json"], ["train", "--resume", out, "--epochs", 2]):
+                    done = self.run_bytes(*words)
+                    self.assertEqual(done.returncode, 0, (words, done.stderr))
+                    if "json" in words or "--json" in words:
+                        json.loads(done.stdout.decode())
+                json.loads((self.folder / out / "summary.json").read_bytes().decode())
+
+    def run_bytes(self, *words):
+        return subprocess.run([PROGRAM, *map(str, words)], cwd=self.folder, capture_output=True, timeout=120)
+
     def test_out_is_the_same_text(self):
         self.train("a")
         for name, option in [("x.csv", "csv"), ("x.json", "json")]:
@@ -279,12 +314,34 @@ class Look(ProgramTest):
             self.assertRegex(text, rf"(?m)^(ok|warn) +{what} ")
         self.assertEqual(self.files(), [])
 
+    def test_doctor_counts_one_as_one(self):
+        one = min(os.sched_getaffinity(0))
+        done = subprocess.run([PROGRAM, "doctor"], cwd=self.folder, capture_output=True, text=True, timeout=120,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {one}))
+        self.assertIn("1 thread may run, on ", done.stdout)
+
     def test_doctor_without_mpi(self):
         self.assertRegex(self.succeed("doctor", environment={"PATH": "/nowhere"}), r"(?m)^warn +MPI ")
 
 
 class Documentation(ProgramTest):
     DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+    def test_help_of_the_comparison_with_peers_installs_and_builds_nothing(self):
+        for name in ["apt-get", "dpkg-query", "cmake"]:
+            (self.folder / name).write_text('#!/bin/sh\ntouch "$0.was-run"\n')
+            (self.folder / name).chmod(0o755)
+        done = subprocess.run(["bash", self.DOCS.parent / "bench/peers.sh", "--help"], capture_output=True, text=True,
+                              timeout=120, env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--cases", done.stdout)
+        self.assertEqual(self.files(), ["apt-get", "cmake", "dpkg-query"])
+
+    def test_the_largest_model_of_models_md_is_as_large_as_it_says(self):
+        text = (self.DOCS / "models.md").read_text()
+        command = re.search(r"`distbelief (info local-image [^`]*)`", text)[1]
+        counted = json.loads(self.succeed(*command.split(), "--json"))["parameters"]
+        self.assertLess(abs(counted - 1.7e9), 0.05e9)
 
     def test_options_md_has_every_option(self):
         text = (self.DOCS / "options.md").read_text()

@@ -1,52 +1,21 @@
-"""Runs the real program and makes small files for it. Python's own library only."""
+"""Runs the real program. Python's own library only."""
 
 import os
 import pathlib
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from test_main import main  # noqa: E402, F401: for those who import this
+from files import idx, idx_labels, npy, png  # noqa: E402, F401: for those who import this
+from test_main import main  # noqa: E402, F401: likewise
 
 PROGRAM = os.environ["DISTBELIEF_PROGRAM"]
 CLASSES = "synthetic:classes=3,shape=1x6x6,samples=60,test=12"
 SPARSE = "synthetic:kind=sparse,shape=40,samples=80,test=8"
 REGRESSION = "synthetic:kind=regression,shape=4,targets=2,samples=60,test=6"
-
-
-def png(path, width, height, grey):
-    """A grey PNG of one brightness."""
-    rows = b"".join(b"\0" + bytes([grey]) * width for _ in range(height))
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    )
-
-
-def idx(path, count, side, bytes_missing=0):
-    pixels = bytes(i % 251 for i in range(count * side * side))
-    path.write_bytes(struct.pack(">IIII", 0x803, count, side, side) + pixels[: len(pixels) - bytes_missing])
-
-
-def idx_labels(path, labels):
-    path.write_bytes(struct.pack(">II", 0x801, len(labels)) + bytes(labels))
-
-
-def npy(path, shape, numbers, bytes_missing=0):
-    text = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }" % ", ".join(map(str, shape))
-    text += " " * (63 - (len(text) + 10) % 64) + "\n"
-    data = struct.pack("<%df" % len(numbers), *numbers)
-    header = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
-    path.write_bytes(header + data[: len(data) - bytes_missing])
 
 
 def merged(defaults, arguments):

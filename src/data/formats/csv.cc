@@ -5,12 +5,23 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/utf8_text.h"
 
 namespace distbelief {
 namespace {
 
-/// Calls field(text, index) for each field of a line. Quotes are taken off; doubled quotes inside stay doubled, which
-/// no number and no sane label contains.
+/// With one quote where two stand for one.
+std::string single_quotes(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    out += text[at];
+    at += text[at] == '"' ? 1 : 0;
+  }
+  return out;
+}
+
+/// Calls field(text, index) for each field of a line, whose text lives until field() returns. Quotes are taken off, and
+/// doubled ones inside made single.
 template <typename Field>
 std::size_t for_each_field(std::string_view line, char separator, const LinePlace& place, Field&& field) {
   std::size_t index = 0;
@@ -29,7 +40,13 @@ std::size_t for_each_field(std::string_view line, char separator, const LinePlac
         throw FileError(
             fmt::format("{}: column {}: expected '{}' after the closing quote", place.text(), index + 1, separator));
       }
-      field(trimmed(line.substr(begin + 1, end - begin - 1)), index);
+      const std::string_view inside = line.substr(begin + 1, end - begin - 1);
+      if (inside.find('"') == std::string_view::npos) {
+        field(trimmed(inside), index);
+      } else {
+        const std::string text = single_quotes(inside);
+        field(trimmed(text), index);
+      }
       at = next + 1;
       continue;
     }
@@ -102,6 +119,10 @@ std::size_t find_label(const std::vector<std::string>& names, bool header, const
 std::size_t find_extra_label(const FileBytes& file, const Columns& columns, const std::vector<std::string>& names,
                              const Dataset& like) {
   const std::vector<std::string> classes = like.class_names();
+  const auto is_class = [&](std::string_view text) {
+    return std::ranges::find(classes, text) != classes.end() ||
+           std::ranges::find(classes, utf8_text(text)) != classes.end();
+  };
   std::size_t label = kNone;
   for_each_line(file, [&](std::string_view line, std::size_t number, std::size_t offset) {
     if (number < columns.first_line || trimmed(line).empty()) {
@@ -109,7 +130,7 @@ std::size_t find_extra_label(const FileBytes& file, const Columns& columns, cons
     }
     std::size_t candidates = 0;
     for_each_field(line, columns.separator, {file.name, number, offset}, [&](std::string_view text, std::size_t index) {
-      if (!is_number(text) && std::find(classes.begin(), classes.end(), text) != classes.end()) {
+      if (!is_number(text) && is_class(text)) {
         label = index;
         ++candidates;
       }
@@ -169,7 +190,7 @@ std::shared_ptr<const Dataset> open_csv(const FileBytes& file, const TextOptions
       line.remove_prefix(3);
     }
     row.values.clear();
-    row.label = {};
+    row.label.clear();
     const std::size_t count =
         for_each_field(line, columns.separator, place, [&](std::string_view text, std::size_t index) {
           if (index == columns.label) {

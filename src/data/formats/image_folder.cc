@@ -96,7 +96,8 @@ std::vector<std::string> find_class_folders(const fs::path& folder) {
       continue;
     }
     const fs::directory_iterator files(entry.path(), ignored);
-    if (std::any_of(begin(files), end(files), [](const auto& file) { return is_image_file(file.path()); })) {
+    if (std::any_of(begin(files), end(files),
+                    [](const auto& file) { return is_image_file(file.path()) && file.is_regular_file(); })) {
       names.push_back(entry.path().filename().string());
     }
   }

@@ -26,7 +26,7 @@ std::string_view take_word(std::string_view& line) {
 void parse_line(std::string_view line, const LinePlace& place, TextRow& row) {
   row.values.clear();
   row.columns.clear();
-  row.label = {};
+  row.label.clear();
   line = line.substr(0, line.find('#'));
   std::string_view word = take_word(line);
   if (word.find(':') == std::string_view::npos) {

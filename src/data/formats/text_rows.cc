@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8_text.h"
 
 namespace distbelief {
 namespace {
@@ -162,7 +163,11 @@ void LabelReader::add(std::string_view label, const LinePlace& place) {
   if (!fixed_names_.empty()) {
     // Names made of numbers are written as we write numbers, so that "+1" is the class "1".
     const bool known = word_classes_.contains(std::string(label));
-    add_word(!known && number && is_whole(*number) ? fmt::format("{}", *number) : std::string(label), place);
+    // A model's names went through JSON, which has UTF-8 only.
+    add_word(known                         ? std::string(label)
+             : number && is_whole(*number) ? fmt::format("{}", *number)
+                                           : utf8_text(label),
+             place);
     return;
   }
   if (classes_.empty() && values_.empty()) {

@@ -26,11 +26,11 @@ struct TextOptions {
   const Dataset* like = nullptr;  ///< the training part, whose features, classes and names a test part has
 };
 
-/// A line taken apart. `label` points into the line; empty when there is none.
+/// A line taken apart. `label` is empty when there is none.
 struct TextRow {
   std::vector<float> values;
   std::vector<std::int32_t> columns;  ///< of sparse rows
-  std::string_view label;
+  std::string label;
 };
 
 /// Where a line is, for messages: FILE:LINE, or the byte where it begins when only that is known.

@@ -53,6 +53,32 @@ TEST(Csv, LabelsMayBeWordsValuesOrMissing) {
   EXPECT_EQ(read(*open_csv(file_of(named), {.label_column = "1"}), {0}).classes, Integers{2});
 }
 
+TEST(Csv, DoubledQuotesAreSingleInNames) {
+  const std::string text = "\"x\"\"1\",label\n1,\"c\"\"d\"\n2, \"\"\"e\"\"\" \n3,\"f,g\"\n";
+  const auto data = open_csv(file_of(text), {});
+  EXPECT_EQ(data->class_names(), (std::vector<std::string>{"\"e\"", "c\"d", "f,g"}));
+}
+
+TEST(Csv, NamesThatAreNoUtf8AreThoseThatAModelHas) {
+  class Names final : public Dataset {
+   public:
+    Names() {
+      spec_.input = Shape{1};
+      spec_.classes = 2;
+    }
+    const SampleSpec& spec() const override { return spec_; }
+    std::uint64_t size() const override { return 0; }
+    void read(std::span<const std::uint64_t>, std::uint64_t, Batch&) const override {}
+    std::vector<std::string> class_names() const override { return {"bar", "caf\xEF\xBF\xBD"}; }
+
+   private:
+    SampleSpec spec_;
+  };
+  const Names names;
+  const std::string text = "1,caf\xE9\n2,bar\n";
+  EXPECT_EQ(read(*open_csv(file_of(text), {.like = &names}), {0, 1}).classes, (Integers{1, 0}));
+}
+
 TEST(Csv, TestPartHasTheClassesOfTheTrainingPart) {
   const std::string train = "1,pear\n2,apple\n3,plum\n";
   const std::string test = "1,plum\n";

@@ -1,0 +1,107 @@
+#include "train/run_remainder.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+struct RunEnd {
+  std::string status;  ///< "finished" or "stopped early"
+  std::int64_t epochs = 0;
+};
+
+/// How a run ended whose newest checkpoint is of `step`. None when it did not end by itself there, or when what it came
+/// to cannot be read: whoever goes on with it will write that anew.
+std::optional<RunEnd> end_of(const RunFolder& folder, std::int64_t step) {
+  if (!std::filesystem::exists(folder.summary()) || !std::filesystem::exists(folder.model())) {
+    return std::nullopt;
+  }
+  try {
+    const auto root = nlohmann::json::parse(read_file(folder.summary()));
+    const RunEnd end = {.status = root.at("status"), .epochs = root.at("epochs")};
+    const bool complete = end.status == "finished" || end.status == "stopped early";
+    return complete && root.at("steps") == step ? std::optional(end) : std::nullopt;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+/// Of a Sandblaster run that found nothing more to gain: what it would have to be told for another end.
+bool seeks_the_same(const RunConfig& before, const RunConfig& config) {
+  return before.iterations == config.iterations && before.tolerance == config.tolerance &&
+         before.subset == config.subset && before.subset_growth == config.subset_growth;
+}
+
+}  // namespace
+
+std::string nothing_left_to_do(const std::filesystem::path& path, const RunConfig& config) {
+  const RunFolder folder = RunFolder::open(path);
+  const LatestCheckpoint latest = latest_checkpoint(folder.checkpoints());
+  if (!latest.checkpoint) {
+    return "";
+  }
+  const CheckpointManifest& manifest = latest.checkpoint->manifest();
+  TrainingState state;
+  std::map<std::string, std::vector<std::uint64_t>> numbers;
+  parse_state(manifest.extra, latest.checkpoint->path().string(), state, numbers);
+  const bool sandblaster = is_sandblaster(config);
+  const std::string round = sandblaster ? "iteration" : "epoch";
+  const std::int64_t wanted = sandblaster ? config.iterations : config.epochs;
+  const std::optional<RunEnd> end = end_of(folder, manifest.step);
+  const std::int64_t done = end ? end->epochs : manifest.epoch;
+  const std::int64_t begun = done + (manifest.position > 0 && !end && !sandblaster ? 1 : 0);
+  if (wanted < begun) {
+    throw InputError(fmt::format("--resume {}: {} {} {}: expected --{}s {} or more", path.string(), round, begun,
+                                 begun > done ? "has begun" : "is done", round, begun));
+  }
+  if (!end) {
+    return "";
+  }
+  const bool early = end->status == "stopped early";
+  const std::int64_t since_best = state.epochs_since_best + done - manifest.epoch;  // it may be of just before the end
+  const std::string after = fmt::format("after {} {}{}", done, round, done == 1 ? "" : "s");
+  if (early && config.early_stop > 0 && since_best >= config.early_stop) {
+    return fmt::format("the run in {} stopped early {}; more need a larger --early-stop, or 0 for none", path.string(),
+                       after);
+  }
+  if (wanted == done || (!early && sandblaster && seeks_the_same(config_of_run(path), config))) {
+    return fmt::format("the run in {} is finished {}; more need --{}s", path.string(), after, round);
+  }
+  return "";
+}
+
+std::string other_samples(const std::filesystem::path& folder, const RunConfig& config, std::uint64_t samples,
+                          std::uint64_t samples_of_run) {
+  return fmt::format("--resume {}: the data '{}' has {} samples to train on, where the run has {}", folder.string(),
+                     config.data, samples, samples_of_run);
+}
+
+void expect_samples_of_run(const std::filesystem::path& path, const RunConfig& config) {
+  const RunConfig before = config_of_run(path);
+  if (before.data == config.data && before.data_dir == config.data_dir && before.validation == config.validation) {
+    return;
+  }
+  const LatestCheckpoint latest = latest_checkpoint(RunFolder::open(path).checkpoints());
+  if (!latest.checkpoint) {
+    return;
+  }
+  const Checkpoint& checkpoint = *latest.checkpoint;
+  const std::string where = checkpoint.path().string();
+  const std::uint64_t samples = open_run_data(config).train->size();
+  const std::uint64_t samples_of_run =
+      checkpoint.has_blob(kLedgerBlob) ? SampleLedger::samples_in(checkpoint.blob(kLedgerBlob), where)
+      : is_sandblaster(before)         ? samples  // which has no books
+      : checkpoint.has_blob(kBooksBlob)
+          ? static_cast<std::uint64_t>(ServedBooks::head_of(checkpoint.blob(kBooksBlob), where).samples)
+          : samples;
+  if (samples != samples_of_run) {
+    throw InputError(other_samples(path, config, samples, samples_of_run));
+  }
+}
+
+}  // namespace distbelief

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "config/run_config.h"
+
+namespace distbelief {
+
+/// Whether there is anything left to do for the run in this folder under `config`, which is its own with what the user
+/// changed. Empty: yes. Otherwise one line that says how it ended and what would make it longer. Reads only: the
+/// folder's run.yaml, summary.json and newest sound checkpoint. Throws InputError when the run has gone further than
+/// `config` says.
+std::string nothing_left_to_do(const std::filesystem::path& folder, const RunConfig& config);
+
+/// Throws InputError when the data that `config` now names has another number of samples to train on than the run in
+/// this folder has. Reads only, and that only when `config` names other data than the folder's run.yaml.
+void expect_samples_of_run(const std::filesystem::path& folder, const RunConfig& config);
+
+/// The message for that.
+std::string other_samples(const std::filesystem::path& folder, const RunConfig& config, std::uint64_t samples,
+                          std::uint64_t samples_of_run);
+
+}  // namespace distbelief
