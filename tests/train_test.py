@@ -460,7 +460,7 @@ class Results(TrainCase):
     def test_two_processes_do_not_train_in_one_folder(self):
         out = self.folder / "out"
         process = self.start(*options({"epochs": 100000, "out": out}))
-        self.wait_for(lambda: (out / "checkpoints").exists(), process)
+        self.wait_for(lambda: (out / "checkpoints").exists() and checkpoints_of(out), process)
         config = (out / "run.yaml").read_bytes()
         done = self.resume(out, "--epochs", 200000, expect=2)
         self.assert_one_line(done.stderr, str(out), "another process")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cluster/member.h"
+#include "metrics/format.h"
 #include "train/process_log.h"
 #include "train/run_relay.h"
 #include "train/worker_activity.h"
@@ -33,7 +34,7 @@ class WorkerObserver : public RunObserver {
     }
   }
   void epoch_ended(const EpochReport& report) override {
-    log_.line(fmt::format("epoch {} ended: loss {:.4f}", report.epoch, report.train_loss));
+    log_.line(fmt::format("epoch {} ended: loss {:.4f}", report.epoch, unsigned_nan(report.train_loss)));
     if (leads_) {
       shown_.epoch_ended(report);
     }
