@@ -125,7 +125,7 @@ if [[ $mode != default ]]; then
   fi
   # The other MPI: ranks of its own, and jobs.
   if build mpich distbelief_program mpi_test_programs; then
-    DISTBELIEF_TEST_TRANSPORTS=mpi run mpich 900 -R '^(mpi|job_process|partition_process|sandblaster_process|served_process_.*)$'
+    DISTBELIEF_TEST_TRANSPORTS=mpi run mpich 900 -R '^(mpi|job_process|partition_process_.*|sandblaster_process|served_process_.*)$'
   fi
   # What runs threads of its own. OpenMP's runtime is not instrumented; std threads stand in for it in this build.
   if build tsan threaded_test_programs; then
