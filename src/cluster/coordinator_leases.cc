@@ -88,14 +88,19 @@ void CoordinatorState::serve_leases() {
 }
 
 bool CoordinatorState::is_for_another(const WaitingRequest& request) const {
+  if (rules_.rendezvous.empty() || leases_->has_back_for(request.member)) {
+    return false;
+  }
   const std::vector<const Record*> living = roster_.members();
-  return std::ranges::any_of(rules_.rendezvous, [&](const ChaosScript::Rendezvous& place) {
+  for (const ChaosScript::Rendezvous& place : rules_.rendezvous) {
     const auto worker = std::ranges::find_if(living, [&](const Record* member) {
       return member->info.role == Role::worker && member->info.rank.value == place.worker;
     });
-    return worker != living.end() && lease_holder(**worker).info.id != request.member &&
-           leases_->next_contains(place.share, request.samples);
-  });
+    if (worker != living.end() && leases_->next_contains(place.share, request.samples)) {
+      return lease_holder(**worker).info.id != request.member;  // of several the first, so that somebody may have it
+    }
+  }
+  return false;
 }
 
 void CoordinatorState::fence(const Record& record) {
@@ -112,6 +117,7 @@ void CoordinatorState::fence(const Record& record) {
     return;
   }
   const std::uint64_t holder = lease_holder(record).info.id;
+  std::erase_if(lease_requests_, [&](const WaitingRequest& request) { return request.member == holder; });
   if (leases_) {
     leases_->orphan(holder);
   }

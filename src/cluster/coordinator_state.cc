@@ -153,7 +153,9 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
     begin_stop(text, rules_.launcher_stop_limit);
     return;
   }
-  fence(record);
+  if (const bool leases = lease_holder(record).info.id == record.info.id; leases || !leave.succeeded()) {
+    fence(record);  // others of a copy have nothing under way when they are done
+  }
   if (phase_ == Phase::joining) {
     roster_.vacate(record);
     if (!leave.succeeded()) {

@@ -306,6 +306,20 @@ TEST(CoordinatorLeases, ACopyOfSeveralWorkersIsGivenUpWholeAndItsLeaseWaitsForAl
   EXPECT_FALSE(job.is_closed(three));
 }
 
+TEST(CoordinatorLeases, AWorkerThatIsDoneLeavesItsCopysLeaseAlone) {
+  SimulatedJob job({.workers = 2, .servers = 1, .parts = 2, .samples_per_epoch = 10, .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  job.join(control::SERVER);
+  job.say(zero, lease_request(10));
+  const auto lease = job.last<control::LeaseGrant>(zero).lease();
+  control::Leave leave;
+  leave.set_succeeded(true);
+  job.say(one, leave);
+  job.say(zero, lease_done(lease));
+  EXPECT_THAT(job.take<control::Fenced>(zero), IsEmpty());
+}
+
 TEST(CoordinatorLeases, ASampleMayWaitForACertainWorker) {
   SimulatedJob job({.workers = 2, .rendezvous = {{.share = 0.55, .worker = 1}}, .samples_per_epoch = 5, .epochs = 2});
   const auto zero = job.join();
@@ -320,6 +334,35 @@ TEST(CoordinatorLeases, ASampleMayWaitForACertainWorker) {
   job.say(one, lease_request(2));
   EXPECT_EQ(job.last<control::LeaseGrant>(one).first(), 0);
   EXPECT_EQ(job.last<control::LeaseGrant>(zero).first(), 2);
+}
+
+TEST(CoordinatorLeases, OfTwoWhoAreAwaitedAtOneSampleTheFirstGetsIt) {
+  SimulatedJob job({.workers = 3,
+                    .rendezvous = {{.share = 0.5, .worker = 2}, {.share = 0.4, .worker = 1}},
+                    .samples_per_epoch = 10,
+                    .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto two = job.join();
+  for (const auto& worker : {zero, one, two}) {
+    job.say(worker, lease_request(10));
+  }
+  EXPECT_THAT(job.take<control::LeaseGrant>(one), IsEmpty());
+  EXPECT_EQ(job.last<control::LeaseGrant>(two).count(), 10);
+}
+
+TEST(CoordinatorLeases, WhatCameBackWaitsForNobody) {
+  SimulatedJob job({.workers = 3, .rendezvous = {{.share = 0.5, .worker = 2}}, .samples_per_epoch = 10, .epochs = 1});
+  const auto zero = job.join();
+  const auto one = job.join();
+  const auto two = job.join();
+  job.say(zero, lease_request(5));
+  job.say(one, lease_request(5));
+  EXPECT_THAT(job.take<control::LeaseGrant>(one), IsEmpty());
+  job.beating = {one, two};
+  job.close(zero);
+  job.pass(Ms(600));
+  EXPECT_EQ(job.last<control::LeaseGrant>(one).first(), 0);
 }
 
 TEST(CoordinatorLeases, ASampleOfTheDeadWaitsForNobody) {

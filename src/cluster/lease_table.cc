@@ -23,6 +23,10 @@ bool LeaseTable::next_contains(double share, std::int64_t samples) const {
   return !warming() && first <= place && place < first + std::min(samples, options_.samples_per_epoch - position_);
 }
 
+bool LeaseTable::has_back_for(std::uint64_t owner) const {
+  return std::ranges::any_of(returned_, [&](const auto& entry) { return entry.second.giver != owner; });
+}
+
 LeaseTable::Answer LeaseTable::request(std::uint64_t owner, std::int64_t samples) {
   check(samples > 0, "a lease of no samples");
   const bool warming = this->warming();

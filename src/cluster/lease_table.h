@@ -35,6 +35,8 @@ class LeaseTable {
 
   explicit LeaseTable(const Options& options);
 
+  /// Whether there is something that came back, which this member is given before anything new.
+  bool has_back_for(std::uint64_t owner) const;
   /// Whether the next new lease of at most so many samples has the sample at that share of all of all epochs. Never
   /// during a warm start, when one member has all.
   bool next_contains(double share, std::int64_t samples) const;

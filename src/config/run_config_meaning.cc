@@ -223,8 +223,15 @@ namespace {
 
 constexpr std::int64_t kMostMicroBatches = 256;  // that PartLinks can tell from each other
 
+constexpr std::int64_t kMostServedParts = 63;  // that tags of servers can tell from each other
+
 /// What the workers of a copy, who get answers from servers of their own, cannot agree on.
 void check_served_grid(const RunConfig& config) {
+  if (parts_of(config) > kMostServedParts) {
+    throw InputError(fmt::format("--algorithm {}: with parameter servers a copy of the network is of at most {} workers, "
+                                 "not {}",
+                                 config.algorithm, kMostServedParts, parts_of(config)));
+  }
   const std::string given = config.servers == 0          ? "--servers 0"
                             : config.backup_workers > 0  ? fmt::format("--backup-workers {}", config.backup_workers)
                             : config.max_staleness >= 0  ? fmt::format("--max-staleness {}", config.max_staleness)

@@ -49,8 +49,13 @@ void LinkThread::run(const std::stop_token& stop, const Fabric& fabric, const st
   Clock::time_point moved_at = Clock::now();
   while (!stop.stop_requested()) {
     const std::uint64_t moves = fabric.moves();
-    if (advance() || fabric.moves() != moves) {
+    if (advance()) {
       moved_at = Clock::now();
+      continue;
+    }
+    if (fabric.moves() != moves) {
+      moved_at = Clock::now();
+      sched_yield();  // it may be another thread that moves them, and wants the fabric too
       continue;
     }
     const Clock::duration idle = Clock::now() - moved_at;

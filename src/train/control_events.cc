@@ -27,7 +27,7 @@ void ControlEvents::operator()(const MemberEvent& event) {
     tell_fabric();
   } else if (const auto* changed = std::get_if<View>(&event); changed != nullptr && bond_ == Bond::each_link) {
     const std::scoped_lock lock(mutex_);
-    lose_servers_that_left(*changed);
+    lose_those_that_left(*changed);
   } else if (const auto* order = std::get_if<Order>(&event)) {
     stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers);
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
@@ -49,6 +49,9 @@ void ControlEvents::set_fabric(Fabric* fabric) {
   const std::scoped_lock lock(mutex_);
   fabric_ = fabric;
   tell_fabric();
+  if (fabric_ != nullptr && bond_ == Bond::each_link && last_view_.number > 0) {
+    lose_those_that_left(last_view_);
+  }
 }
 
 std::vector<Rank> ControlEvents::lost() {
@@ -96,7 +99,8 @@ void ControlEvents::write_down(const MemberEvent& event) const {
   }
 }
 
-void ControlEvents::lose_servers_that_left(const View& view) {
+void ControlEvents::lose_those_that_left(const View& view) {
+  last_view_ = view;
   if (first_view_.members.empty()) {
     first_view_ = view;
     return;
@@ -108,7 +112,8 @@ void ControlEvents::lose_servers_that_left(const View& view) {
     return;
   }
   for (const MemberInfo& member : first_view_.members) {
-    if (member.role == Role::server && view.find(member.rank) == nullptr) {
+    const bool needed = member.role == Role::server || member.rank.value / parts_ == self->rank.value / parts_;
+    if (needed && view.find(member.rank) == nullptr) {
       lose(member.rank, describe(member) + " is gone: " + view.reason);
     }
   }

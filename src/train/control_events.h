@@ -20,7 +20,8 @@ class ControlEvents {
   /// Whether a group that lost one of its members cannot go on, so that nobody is waited for any more; otherwise each
   /// link stands for itself.
   enum class Bond : std::uint8_t { all_or_none, each_link };
-  explicit ControlEvents(Bond bond) : bond_(bond) {}
+  /// `parts`: workers in a row that hold one copy of the network, and cannot do without each other.
+  explicit ControlEvents(Bond bond, int parts = 1) : bond_(bond), parts_(parts) {}
 
   void operator()(const MemberEvent& event);
 
@@ -45,16 +46,17 @@ class ControlEvents {
   void tell_fabric();
   /// Nobody can tell any more who lives.
   void end_all_waits(const std::string& reason);
-  void lose_servers_that_left(const View& view);
+  void lose_those_that_left(const View& view);
   void lose(Rank rank, const std::string& reason);
 
   const Bond bond_;
+  const int parts_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Fabric* fabric_ = nullptr;                        // these five: guarded by mutex_
+  Fabric* fabric_ = nullptr;                        // these six: guarded by mutex_
   std::vector<std::pair<Rank, std::string>> lost_;  // with the reason
   std::string changed_view_;
-  View first_view_;
+  View first_view_, last_view_;
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> coordinator_gone_ = false;

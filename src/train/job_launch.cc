@@ -334,10 +334,14 @@ RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& con
     }
   };
   remove_leftovers();
-  adopt_orphans();
+  if (options.transport == "mpi") {
+    adopt_orphans();
+  }
   for (int restarts = 0;; ++restarts) {
     const Job::Result result = Job(options, config, observer, restarts).run(stop_requested);
-    end_orphans(Clock::now() + kOrphanPatience);  // of an mpirun that had to be killed
+    if (options.transport == "mpi") {
+      end_orphans(Clock::now() + kOrphanPatience);  // of an mpirun that had to be killed
+    }
     remove_leftovers();
     if (!result.death.empty() && restarts < config.restarts && !stop_requested()) {
       observer.note(fmt::format("restart {} of {} from the newest checkpoint; lost was {}", restarts + 1,

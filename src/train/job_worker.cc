@@ -144,7 +144,7 @@ class ServedWatch {
     }
     return names;
   }
-  bool given_up() const { return events_.coordinator_lost(); }
+  bool given_up() const { return events_.coordinator_lost() || events_.stop(); }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }
 
  private:
@@ -287,8 +287,9 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   }
   WorkerActivity activity;
   std::optional<ProcessLog> opened_log;  // these three are used by the member's thread
-  ControlEvents events(is_served(config) && config.servers > 0 ? ControlEvents::Bond::each_link
-                                                               : ControlEvents::Bond::all_or_none);
+  const ControlEvents::Bond bond = is_served(config) && config.servers > 0 ? ControlEvents::Bond::each_link
+                                                                            : ControlEvents::Bond::all_or_none;
+  ControlEvents events(bond, static_cast<int>(parts_of(config)));
   request.version = options.version;
   request.token = job.token;
   request.configuration = configuration_digest(config);

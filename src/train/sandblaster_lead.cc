@@ -295,7 +295,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   books.end();
   links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
-  wait_for_the_last(workers_left, somebody_died, stop_requested());
+  wait_for_the_last(workers_left, somebody_died, stop_requested);
   served_audit = books.audit();
   const double seconds_here = state.train_seconds - seconds_before;
   summary.samples_per_second = seconds_here > 0 ? static_cast<double>(blasting.applied) / seconds_here : 0;

@@ -265,7 +265,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
   }
   links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
-  wait_for_the_last(workers_left, somebody_died, stop_requested());
+  wait_for_the_last(workers_left, somebody_died, stop_requested);
   books.close_all();
   served_audit = books.total();
   staleness = books.staleness();

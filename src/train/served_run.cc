@@ -143,11 +143,12 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
 }
 
 void Trainer::Run::wait_for_the_last(const std::function<int()>& workers_left,
-                                     const std::function<bool()>& somebody_died, bool stopping) const {
+                                     const std::function<bool()>& somebody_died,
+                                     const std::function<bool()>& stop_requested) const {
   const double usual = config.stall_after > 0 ? config.stall_after : RunConfig().stall_after;
-  const double patience = stopping ? std::min(kPatienceWhenStopping, usual) : usual;
   const Clock::time_point began = Clock::now();
   while (workers_left() > 0 && !somebody_died()) {
+    const double patience = stop_requested() ? std::min(kPatienceWhenStopping, usual) : usual;
     if (seconds_since(began) > patience) {
       observer.note(fmt::format("the run ends without {}: no answer for {:g} s",
                                 team.served->names_left ? team.served->names_left() : "a worker", patience));

@@ -178,7 +178,7 @@ struct Trainer::Run {
   Outcome snapshot(LeaderLinks& leader);
   /// Training is over, which each worker hears with its next word; who says none for too long is not waited for.
   void wait_for_the_last(const std::function<int()>& workers_left, const std::function<bool()>& somebody_died,
-                         bool stopping) const;
+                         const std::function<bool()>& stop_requested) const;
   bool add_servers(LeaderLinks& leader, CheckpointState& saved, Outcome& servers);
   struct Leading;
   /// The same of a Sandblaster run, whose objective is evaluated over portions of the data.
