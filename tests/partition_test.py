@@ -212,6 +212,8 @@ class Partition(PartTest):
 
     def test_what_cannot_be_cut_is_refused_before_anything_runs(self):
         cases = {
+            ("--cuts", "hidden1=outputs"): "--cuts hidden1=outputs: the network is in one process",
+            ("--stage-at", "output"): "expected --stages 2 or more too",
             ("--stages", "9"): "its 6 layers are too few for --stages 9",
             ("--partition", "4", "--stages", "3"): "--partition 4 is not --stages 3 times",
             ("--tensor", "2", "--workers", "3"): "--workers 3: expected a multiple of 2",

@@ -249,6 +249,11 @@ void check_served_grid(const RunConfig& config) {
 void check_grid(const RunConfig& config) {
   const std::int64_t parts = parts_of(config);
   if (parts == 1) {
+    if (!config.cuts.empty() || !config.stage_at.empty()) {
+      throw InputError(fmt::format("--{}: the network is in one process; expected --{} 2 or more too",
+                                   config.cuts.empty() ? "stage-at " + config.stage_at : "cuts " + config.cuts,
+                                   config.cuts.empty() ? "stages" : "tensor"));
+    }
     return;
   }
   if (config.workers % parts != 0) {
