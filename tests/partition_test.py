@@ -79,6 +79,14 @@ class Partition(PartTest):
                         self.expect_every_sample_once(name, STEPS * batch)
                         self.expect_nothing_left(name)
 
+    def test_a_faster_worker_may_have_a_larger_share(self):
+        for number, model in enumerate(("mlp", "lenet", "local-image")):
+            with self.subTest(model):
+                self.train(*self.recipe(model, model), "--algorithm", "local")
+                self.train(*self.recipe(model, model + "-cut"), *self.cut(1, 2, 1), "--shares", "3,1", "--transport",
+                           TRANSPORTS[number % len(TRANSPORTS)])
+                self.expect_close(self.losses(model + "-cut"), self.losses(model))
+
     def test_each_order_of_a_pipeline_has_the_same_bits(self):
         models = set()
         for number, order in enumerate((["--pipeline", "1f1b"], ["--pipeline", "gpipe"], ["--recompute"],
@@ -214,6 +222,9 @@ class Partition(PartTest):
         cases = {
             ("--cuts", "hidden1=outputs"): "--cuts hidden1=outputs: the network is in one process",
             ("--stage-at", "output"): "expected --stages 2 or more too",
+            ("--shares", "2,1"): "--shares 2,1: no stage is shared out; expected --tensor 2 or more too",
+            ("--tensor", "2", "--shares", "2,1,1"): "--shares 2,1,1: 3 shares, where 2 workers share each stage",
+            ("--tensor", "2", "--shares", "2,x"): "--shares 2,x: expected numbers above 0 such as 3,1, got 'x'",
             ("--stages", "9"): "its 6 layers are too few for --stages 9",
             ("--partition", "4", "--stages", "3"): "--partition 4 is not --stages 3 times",
             ("--tensor", "2", "--workers", "3"): "--workers 3: expected a multiple of 2",

@@ -47,7 +47,7 @@ const std::set<std::string>& planned_options() {
   static const std::set<std::string> kKeys = {
       "model",  "model-options", "data",       "data-dir",  "label-column",  "label-kind", "image-size", "features",
       "batch",  "freeze",        "accumulate", "optimizer", "momentum",      "nesterov",   "partition",  "stages",
-      "tensor", "replicas",      "stage-at",   "cuts",      "micro-batches", "pipeline",   "recompute",  "threads"};
+      "tensor", "replicas",      "stage-at",   "cuts",      "shares", "micro-batches", "pipeline",   "recompute",  "threads"};
   return kKeys;
 }
 

@@ -377,6 +377,9 @@ std::vector<RunOption> make_options() {
              "the first layer of each stage but the first, instead of what is planned");
   table.text("cuts", &RunConfig::cuts, "LAYER=CUT,...",
              "how layers are cut, instead of what is planned: outputs, inputs, channels, region; LAYER may have * and ?");
+  table.text("shares", &RunConfig::shares, "S,...",
+             "how work is shared out among the --tensor workers of a stage, such as 3,1 where the first is three times as "
+             "fast; equally if not said");
   table.number("micro-batches", &RunConfig::micro_batches, kCountOrZero, "N",
                "parts of a batch that go through the stages one after the other; 0: four for each stage");
   table.text("pipeline", &RunConfig::pipeline, "ORDER",

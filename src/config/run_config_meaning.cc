@@ -190,6 +190,9 @@ void forget_other_plan(const RunConfig& before, RunConfig& config) {
   if (!same && config.cuts == before.cuts) {
     config.cuts.clear();
   }
+  if (!same && config.shares == before.shares) {
+    config.shares.clear();
+  }
 }
 
 void settle_grid(RunConfig& config) {
@@ -248,6 +251,9 @@ void check_served_grid(const RunConfig& config) {
 /// What is for networks that several workers hold together.
 void check_grid(const RunConfig& config) {
   const std::int64_t parts = parts_of(config);
+  if (!config.shares.empty() && (parts == 1 || config.tensor == 1)) {
+    throw InputError(fmt::format("--shares {}: no stage is shared out; expected --tensor 2 or more too", config.shares));
+  }
   if (parts == 1) {
     if (!config.cuts.empty() || !config.stage_at.empty()) {
       throw InputError(fmt::format("--{}: the network is in one process; expected --{} 2 or more too",

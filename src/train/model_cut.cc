@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <tuple>
 
@@ -34,6 +35,23 @@ std::vector<std::string> split(const std::string& text, char at) {
     begin = end + 1;
   }
   return parts;
+}
+
+std::vector<double> shares_of(const RunConfig& config, int tensor) {
+  std::vector<double> shares;
+  for (const std::string& text : split(config.shares, ',')) {
+    double share = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+    if (error != std::errc() || stop != text.data() + text.size() || !(share > 0 && share <= 1e6)) {
+      throw InputError(fmt::format("--shares {}: expected numbers above 0 such as 3,1, got '{}'", config.shares, text));
+    }
+    shares.push_back(share);
+  }
+  if (!shares.empty() && shares.size() != static_cast<std::size_t>(tensor)) {
+    throw InputError(fmt::format("--shares {}: {} shares, where {} workers share each stage", config.shares,
+                                 shares.size(), tensor));
+  }
+  return shares;
 }
 
 [[noreturn]] void refuse_layer(const Graph& graph, const std::string& option, const std::string& name) {
@@ -211,6 +229,7 @@ Partition partition_of(const RunConfig& config, const Graph& graph) {
   const Grid grid = grid_of(config);
   partition.stages = grid.stages;
   partition.tensor = grid.tensor;
+  partition.shares = shares_of(config, grid.tensor);
   std::size_t last = 0;
   int stage = 0;
   for (const std::string& name : split(config.stage_at, ',')) {

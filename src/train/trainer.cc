@@ -434,6 +434,7 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
   expect("stages", std::max<std::int64_t>(1, before.stages), std::max<std::int64_t>(1, config.stages));
   expect("tensor", std::max<std::int64_t>(1, before.tensor), std::max<std::int64_t>(1, config.tensor));
   expect("stage-at", before.stage_at, config.stage_at);
+  expect("shares", before.shares, config.shares);
   expect("cuts", before.cuts, config.cuts);  // each part's parameters are in files of their own
   if (is_sandblaster(config)) {
     expect("history", before.history, config.history);
