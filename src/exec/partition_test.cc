@@ -16,6 +16,7 @@
 #include "graph/layers/conv2d.h"
 #include "graph/layers/dense.h"
 #include "graph/layers/dropout.h"
+#include "graph/layers/embedding.h"
 #include "graph/layers/l2_pool.h"
 #include "graph/layers/local_response_norm.h"
 #include "graph/layers/locally_connected2d.h"
@@ -110,14 +111,33 @@ Graph local_image() {
   return graph;
 }
 
+constexpr std::int64_t kVocabulary = 50;
+
+Graph words() {
+  Graph graph("words");
+  NodeId x = graph.add_input({6}, ValueKind::indices);
+  x = graph.add("words", std::make_shared<Embedding>(EmbeddingOptions{.vocabulary = kVocabulary, .dimension = 8}), {x});
+  x = graph.add("flatten", Reshape::flatten(), {x});
+  x = graph.add("dense1", dense(24), {x});
+  x = graph.add("relu1", std::make_shared<Relu>(), {x});
+  x = graph.add("dense2", dense(kClassCount), {x});
+  graph.finish(std::make_shared<SoftmaxCrossEntropy>());
+  return graph;
+}
+
 Batch batch_for(const Graph& graph) {
   Batch batch;
+  const bool indices = graph.node(0).output.kind == ValueKind::indices;
   const CounterRandom random(3, RandomUse::generate);
   const std::int64_t width = graph.node(0).output.shape.elements();
   for (std::int64_t i = 0; i < kRows; ++i) {
     batch.ids.push_back(static_cast<std::uint64_t>(i));
     batch.classes.push_back(static_cast<std::int32_t>(i % kClassCount));
     for (std::int64_t c = 0; c < width; ++c) {
+      if (indices) {
+        batch.indices.push_back(static_cast<std::int32_t>((i * 7 + c * 11) % kVocabulary));
+        continue;
+      }
       batch.dense.push_back(random.normal(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(c)));
     }
   }
@@ -266,6 +286,9 @@ const std::map<std::string, Cut> kResidual = {
 const std::map<std::string, Cut> kPlaces = {
     {"local1", Cut::region}, {"pool1", Cut::region}, {"norm1", Cut::region}, {"output", Cut::outputs}};
 
+const std::map<std::string, Cut> kVocabularyCuts = {
+    {"words", Cut::inputs}, {"dense1", Cut::outputs}, {"relu1", Cut::channels}, {"dense2", Cut::inputs}};
+
 INSTANTIATE_TEST_SUITE_P(
     Cuts, CutNetwork,
     testing::Values(
@@ -283,6 +306,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"resnet_stages_across_the_shortcut", residual, 2, 1, {}, {{"conv2", 1}}, 3},
         Case{"resnet_stages_of_two", residual, 2, 2, kResidual, {{"conv2", 1}}, 2, PipelineOrder::gpipe},
         Case{"resnet_recomputed", residual, 2, 1, {}, {{"conv2", 1}}, 3, PipelineOrder::gpipe, true},
+        Case{"embedding_rows", words, 1, 2, kVocabularyCuts},
+        Case{"embedding_rows_of_3", words, 1, 3, kVocabularyCuts, {}, 2},
+        Case{"embedding_rows_in_stages", words, 2, 2, kVocabularyCuts, {{"dense1", 1}}, 3},
         Case{"local_image_regions", local_image, 1, 2, kPlaces},
         Case{"local_image_regions_of_3", local_image, 1, 3, kPlaces, {}, 2}),
     [](const testing::TestParamInfo<Case>& param) { return param.param.name; });
