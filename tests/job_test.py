@@ -2,7 +2,8 @@
 
 job_test.py PROGRAM    the distbelief executable
 
-DISTBELIEF_TEST_MPI=mpich says that it was built with MPICH instead of Open MPI.
+DISTBELIEF_TEST_MPI=mpich says that it was built with MPICH instead of Open MPI. DISTBELIEF_TEST_TRANSPORTS ("threads
+socket mpi") says over which of them.
 """
 
 import json
@@ -18,10 +19,11 @@ from test_main import main
 
 PROGRAM = None
 DEADLINE = 240  # seconds for a whole job, on a machine that does much else
-TRANSPORTS = ["threads", "socket", "mpi"]
+CHOSEN = os.environ.get("DISTBELIEF_TEST_TRANSPORTS", "threads socket mpi").split()
+TRANSPORTS = [transport for transport in ("threads", "socket", "mpi") if transport in CHOSEN]
 MPICH = os.environ.get("DISTBELIEF_TEST_MPI") == "mpich"
 # Where a worker's death leaves the others alive: MPICH mostly ends them too, and the program says so at the start.
-SURVIVABLE = ["socket"] if MPICH else ["socket", "mpi"]
+SURVIVABLE = ["socket"] if MPICH else [transport for transport in ("socket", "mpi") if transport in CHOSEN]
 # Every algorithm of a job, with its choices; and those whose bits do not depend on timing.
 ALGORITHMS = {
     "allreduce": ["--algorithm", "allreduce"],

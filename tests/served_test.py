@@ -17,8 +17,7 @@ import job_test
 from job_test import processes_in
 from test_main import main
 
-TRANSPORTS = [transport for transport in job_test.TRANSPORTS
-              if transport in os.environ.get("DISTBELIEF_TEST_TRANSPORTS", transport).split()]
+TRANSPORTS = job_test.TRANSPORTS
 SURVIVABLE = [transport for transport in job_test.SURVIVABLE if transport in TRANSPORTS]
 # Every algorithm whose parameters are with servers, with its choices.
 ALGORITHMS = {
