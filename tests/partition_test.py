@@ -254,13 +254,13 @@ class Served(PartTest):
 
     def test_one_copy_has_the_losses_of_plain_sgd(self):
         for number, model in enumerate(("mlp", "lenet", "speech", "local-image")):
-            self.train(*self.recipe(model, model), "--algorithm", "local", "--momentum", "0.9")
+            self.train(*self.recipe(model, model), "--algorithm", "local")
             for name, grid in {"tensor": (1, 2, 1), "stages": (2, 1, 1), "grid": (2, 2, 1)}.items():
                 transport = TRANSPORTS[(number + len(name)) % len(TRANSPORTS)]
                 with self.subTest(model=model, grid=name, transport=transport):
                     cut = f"{model}-{name}"
                     self.train(*self.recipe(model, cut), *self.cut(*grid), "--algorithm", "async", "--servers", "2",
-                               "--momentum", "0.9", "--transport", transport)
+                               "--transport", transport)
                     for key in ("train_loss", "test_loss"):
                         self.expect_close([self.summary(cut)[key]], [self.summary(model)[key]])
                     self.expect_every_sample_once(cut, STEPS * BATCH)
@@ -294,16 +294,16 @@ class Served(PartTest):
     def test_one_copy_goes_on_bit_for_bit_after_an_interrupt(self):
         recipe = [*self.cut(2, 2, 1), "--servers", "2", "--algorithm", "async", "--momentum", "0.9", "--epochs", "3",
                   "--transport", "socket"]
-        self.train(*self.recipe("mlp", "whole", samples=3000), *recipe)
-        process = self.start(*self.recipe("mlp", "broken", samples=3000), *recipe, "--chaos",
+        self.train(*self.recipe("mlp", "whole", samples=960), *recipe)
+        process = self.start(*self.recipe("mlp", "broken", samples=960), *recipe, "--chaos",
                              "slow worker 0 x20 from step 20")
         self.wait_for_steps("broken", process)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=job_test.DEADLINE)
         self.assertEqual(process.returncode, 130, output)
-        self.train("--resume", self.path("broken"))
+        self.train("--resume", self.path("broken"), "--chaos", "")
         self.assertEqual(self.model("broken"), self.model("whole"))
-        self.expect_every_sample_once("broken", 9000)
+        self.expect_every_sample_once("broken", 2880)
         output = self.train("--resume", self.path("broken"), "--epochs", "4", "--stages", "1", "--tensor", "4", code=2)
         self.assertIn("its checkpoints are of --stages 2, not 1", output)
 

@@ -43,6 +43,11 @@ class Sandblaster(served_test.ServedTest):
         for one, other in zip(found, wanted):
             self.assertLess(abs(one - other), 1e-5 * other)
 
+    def expect_descent(self, objectives):
+        # Changes below 5e-7 are judged by slopes: rounding hides them.
+        for before, after in zip(objectives, objectives[1:]):
+            self.assertLess(after, before * (1 + 1e-6))
+
     def test_it_trains_over_each_transport(self):
         for transport in served_test.TRANSPORTS:
             for servers in (2, 0):
@@ -53,7 +58,7 @@ class Sandblaster(served_test.ServedTest):
                     self.assertEqual((summary["status"], summary["epochs"]), ("finished", 10))
                     self.assertGreater(summary["test_accuracy"], 0.8)
                     objectives = self.objectives(name)
-                    self.assertEqual(objectives, sorted(objectives, reverse=True))
+                    self.expect_descent(objectives)
                     self.expect_audit(name)
                     self.expect_nothing_left(name)
 
@@ -98,7 +103,7 @@ class Sandblaster(served_test.ServedTest):
         before = self.objectives("run")
         self.train("--resume", self.path("run"), "--iterations", str(iterations))
         objectives = self.objectives("run")
-        self.assertEqual(objectives, sorted(objectives, reverse=True))
+        self.expect_descent(objectives)
         self.expect_same(objectives[:len(before)][:5], before[:5])
         self.expect_audit("run")
 
