@@ -26,7 +26,7 @@ constexpr unsigned long kTimerSlackNanoseconds = 1000;
 void do_nothing_on_sigusr1() {
   struct sigaction action {};
   action.sa_handler = [](int) {};
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // see catch_stop_signals()
   ::sigaction(SIGUSR1, &action, nullptr);
 }
 
