@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <memory>
 #include <stop_token>
 
@@ -14,6 +13,7 @@
 #include "commands.h"
 #include "signals.h"
 #include "train/job_hosts.h"
+#include "train/job_launch.h"
 #include "train/job_tls.h"
 #include "train/job_worker.h"
 #include "train/process_log.h"
@@ -58,8 +58,7 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
       }
     }
     if (::getppid() != parent) {  // it was killed with the mpirun that had started it
-      const char* const temporary = std::getenv("TMPDIR");
-      (void)remove_mpi_leftovers(temporary == nullptr ? "/tmp" : temporary);
+      (void)remove_mpi_leftovers(temporary_folder(place.environment));
     }
     exit_code = result->succeeded ? 0 : 1;
   });

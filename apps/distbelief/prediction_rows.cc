@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/json_text.h"
+#include "metrics/format.h"
 
 namespace distbelief {
 namespace {
@@ -25,7 +25,7 @@ std::string csv_field(const std::string& text) {
 }
 
 /// With the fewest digits that are this float.
-std::string number_text(float value) { return fmt::format("{}", std::isnan(value) ? std::abs(value) : value); }
+std::string number_text(float value) { return fmt::format("{}", static_cast<float>(unsigned_nan(value))); }
 
 /// The double with the fewest digits that is this float.
 double shortest(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }

@@ -65,6 +65,9 @@ std::string way_on(const RunSummary& summary) {
   return fmt::format("; go on with: distbelief train --resume {}", summary.folder.string());
 }
 
+/// 4: nobody here asked for it.
+int code_of_stop() { return stop_signal() == 0 ? 4 : 128 + stop_signal(); }
+
 int show_summary(const RunSummary& summary) {
   fmt::print("\n");
   if (summary.status == "diverged") {
@@ -81,7 +84,7 @@ int show_summary(const RunSummary& summary) {
   }
   if (summary.status == "interrupted" && summary.steps == 0) {
     fmt::print("stopped{}\n", way_on(summary));
-    return stop_signal() == 0 ? 4 : 128 + stop_signal();
+    return code_of_stop();
   }
   if (summary.last.test_accuracy) {
     fmt::print("test accuracy   {}\n", percent_text(*summary.last.test_accuracy));
@@ -96,7 +99,7 @@ int show_summary(const RunSummary& summary) {
   fmt::print("results         {}\n", summary.folder.string());
   if (summary.status == "interrupted") {
     fmt::print("\nstopped after step {}{}\n", summary.steps, way_on(summary));
-    return stop_signal() == 0 ? 4 : 128 + stop_signal();  // 4: nobody here asked for it
+    return code_of_stop();
   }
   return 0;
 }

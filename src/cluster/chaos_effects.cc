@@ -114,7 +114,10 @@ const std::array kEffects = {
                 .arguments = "P%",
                 .for_links = true,
                 .when = kDuring,
-                .read = [](ChaosWords& words, ChaosEvent& event) { event.probability = words.percentage("a part of all messages, such as 5%"); },
+                .read =
+                    [](ChaosWords& words, ChaosEvent& event) {
+                      event.probability = words.percentage("a part of all messages, such as 5%");
+                    },
                 .needs_process = never,
                 .deed = [](const ChaosEvent& event) { return fmt::format("loses {:g} %", event.probability * 100); },
                 .begin = [](const ChaosEvent& event, int self, ChaosTools& tools) -> std::function<void()> {

@@ -98,20 +98,23 @@ std::int64_t read_step(ChaosWords& words, std::int64_t least) {
                       least == 1 ? "a step's number, counted from 1" : fmt::format("a step of {} or later", least));
 }
 
-bool is_share(const ChaosWords& words) { return words.peek().text.ends_with('%'); }
+/// "P%", if that comes next.
+bool read_share(ChaosWords& words, ChaosEvent& event) {
+  if (!words.peek().text.ends_with('%')) {
+    return false;
+  }
+  event.share = words.percentage("a part of the run's samples, such as 40%");
+  return true;
+}
 
 void read_when(ChaosWords& words, ChaosEvent& event) {
   const bool ranges = event.effect->when == ChaosEffect::When::during;
   if (words.take_if("at")) {
-    if (!ranges && is_share(words)) {
-      event.share = words.percentage("a part of the run's samples, such as 40%");
-    } else {
+    if (ranges || !read_share(words, event)) {
       event.first_step = event.last_step = read_step(words, 1);
     }
   } else if (ranges && words.take_if("from")) {
-    if (is_share(words)) {
-      event.share = words.percentage("a part of the run's samples, such as 40%");
-    } else {
+    if (!read_share(words, event)) {
       event.first_step = read_step(words, 1);
       if (words.take_if("to")) {
         event.last_step = read_step(words, event.first_step);

@@ -60,7 +60,8 @@ void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
 void CoordinatorState::serve_leases() {
   for (auto at = lease_requests_.begin(); leases_ && at != lease_requests_.end();) {
     const WaitingRequest request = *at;
-    const auto answer = is_for_another(request) ? LeaseTable::Wait{} : leases_->request(request.member, request.samples);
+    const auto answer =
+        is_for_another(request) ? LeaseTable::Wait{} : leases_->request(request.member, request.samples);
     if (std::holds_alternative<LeaseTable::Wait>(answer)) {
       ++at;  // what it waits for need not be what the next one does
       continue;
@@ -104,7 +105,6 @@ bool CoordinatorState::is_for_another(const WaitingRequest& request) const {
 }
 
 void CoordinatorState::fence(const Record& record) {
-  std::erase_if(lease_requests_, [&](const WaitingRequest& request) { return request.member == record.info.id; });
   if (record.info.role == Role::server) {
     std::vector<std::uint64_t> waiting;
     for (auto& [incarnation, fence] : fences_) {
@@ -146,10 +146,13 @@ void CoordinatorState::settle_fence(std::uint64_t incarnation) {
 }
 
 const Record& CoordinatorState::lease_holder(const Record& worker) const {
+  if (rules_.parts == 1) {
+    return worker;
+  }
   const int first = worker.info.rank.value / rules_.parts * rules_.parts;
   const Record* holder = &worker;
   for (const auto& [id, record] : roster_.records()) {
-    if (rules_.parts > 1 && record.info.role == Role::worker && record.info.rank.value == first) {
+    if (record.info.role == Role::worker && record.info.rank.value == first) {
       holder = &record;  // of several that had the rank the last
     }
   }

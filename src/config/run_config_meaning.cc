@@ -63,10 +63,6 @@ bool prefetches(const RunConfig& config, std::int64_t fetch_every) {
 namespace {
 
 void check_backup_workers(const RunConfig& config) {
-  if (config.algorithm != "sync") {
-    throw InputError(
-        fmt::format("--backup-workers {} is for --algorithm sync, not {}", config.backup_workers, config.algorithm));
-  }
   if (config.backup_workers >= config.workers) {
     throw InputError(fmt::format("--backup-workers {}: with --workers {} at most {} can be late", config.backup_workers,
                                  config.workers, config.workers - 1));
@@ -148,17 +144,10 @@ void check_servers(const RunConfig& config) {
   if (has_hogwild_workers(config)) {
     check_hogwild_workers(config);
   }
-  const bool fits = config.n_push == 1 || has_hogwild_workers(config);
-  if (is_served(config) && config.algorithm != "downpour" && (!fits || config.n_fetch != 1)) {
-    throw InputError(
-        fmt::format("--n-push and --n-fetch are for --algorithm downpour: {} pushes and fetches for every batch",
-                    config.algorithm));
-  }
   if (config.adaptive == "on") {
-    const char* const why = config.algorithm != "downpour"              ? "is for --algorithm downpour"
-                            : config.n_push != 1 || config.n_fetch != 1 ? "chooses --n-push and --n-fetch itself"
-                            : config.max_staleness >= 0                 ? "knows no --max-staleness"
-                                                                        : nullptr;
+    const char* const why = config.n_push != 1 || config.n_fetch != 1 ? "chooses --n-push and --n-fetch itself"
+                            : config.max_staleness >= 0               ? "knows no --max-staleness"
+                                                                      : nullptr;
     if (why != nullptr) {
       throw InputError(fmt::format("--adaptive on {}", why));
     }

@@ -38,6 +38,9 @@ void ControlEvents::operator()(const MemberEvent& event) {
 }
 
 void ControlEvents::end_all_waits(const std::string& reason) {
+  if (const ProcessLog* log = log_; log != nullptr) {
+    log->line(reason);
+  }
   const std::scoped_lock lock(mutex_);
   coordinator_lost_ = reason;
   coordinator_gone_ = true;
@@ -92,10 +95,6 @@ void ControlEvents::write_down(const MemberEvent& event) const {
   } else if (const auto* order = std::get_if<Order>(&event)) {
     log->line(fmt::format("heard: order to {}: {}", order->what == Order::What::stop ? "stop" : "write a checkpoint",
                           order->reason));
-  } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
-    log->line(fmt::format("the coordinator is lost: {}", gone->reason));
-  } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
-    log->line(fmt::format("the job has ended without this process: {}", ended->reason));
   }
 }
 

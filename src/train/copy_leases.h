@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "exec/part_links.h"
 #include "train/lease_source.h"
 

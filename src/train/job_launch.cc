@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "cluster/job_file.h"
 #include "cluster/launcher.h"
-#include "cluster/orphans.h"
 #include "cluster/member.h"
+#include "cluster/orphans.h"
 #include "metrics/machine.h"
 #include "train/job_hosts.h"
 #include "train/job_invitation.h"
@@ -117,7 +117,8 @@ class Job {
     const bool died = !death_.empty() && (!summary_ || summary_->status == "lost");
     const bool bad_input = death_.empty() && !problem_.empty() && ends.culprit &&
                            ends.ended[*ends.culprit].end.exit_code == kBadInput;
-    return {summary_, summary_ ? "" : bad_input ? problem_ : failure(), died ? death_ : "", stopped_at_once_, bad_input};
+    return {summary_, summary_ ? "" : bad_input ? problem_ : failure(), died ? death_ : "", stopped_at_once_,
+            bad_input};
   }
 
  private:
@@ -312,7 +313,8 @@ class Job {
   std::optional<Clock::time_point> stop_at_;  // the job has ended; who has not by then is stopped or cut off
 };
 
-/// Where programs with this environment put what is for a while.
+}  // namespace
+
 std::filesystem::path temporary_folder(const std::vector<std::string>& environment) {
   constexpr std::string_view kVariable = "TMPDIR=";
   for (const std::string& variable : environment) {
@@ -322,8 +324,6 @@ std::filesystem::path temporary_folder(const std::vector<std::string>& environme
   }
   return "/tmp";
 }
-
-}  // namespace
 
 RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& config, RunObserver& observer,
                               const std::function<bool()>& stop_requested) {

@@ -30,4 +30,7 @@ struct LaunchOptions {
 RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& config, RunObserver& observer,
                               const std::function<bool()>& stop_requested);
 
+/// Where programs with this environment put what is for a while.
+std::filesystem::path temporary_folder(const std::vector<std::string>& environment);
+
 }  // namespace distbelief

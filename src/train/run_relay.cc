@@ -11,13 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-/// JSON is UTF-8, names of files need not be.
-std::string text_of(const json& value) { return json_text(value); }
-
 }  // namespace
 
 void RunRelay::started(const std::vector<std::string>& lines) {
-  send_(text_of({{"event", "started"}, {"lines", lines}}));
+  send_(json_text(json{{"event", "started"}, {"lines", lines}}));
 }
 
 void RunRelay::stepped(const ProgressState& state) {
@@ -26,7 +23,7 @@ void RunRelay::stepped(const ProgressState& state) {
     return;
   }
   told_ = now;
-  send_(text_of({{"event", "stepped"},
+  send_(json_text(json{{"event", "stepped"},
                  {"epoch", state.epoch},
                  {"epochs", state.epochs},
                  {"step", state.step},
@@ -37,13 +34,13 @@ void RunRelay::stepped(const ProgressState& state) {
 }
 
 void RunRelay::epoch_ended(const EpochReport& report) {
-  send_(text_of({{"event", "epoch_ended"}, {"report", epoch_report_json(report)}}));
+  send_(json_text(json{{"event", "epoch_ended"}, {"report", epoch_report_json(report)}}));
 }
 
-void RunRelay::note(std::string_view text) { send_(text_of({{"event", "note"}, {"text", text}})); }
+void RunRelay::note(std::string_view text) { send_(json_text(json{{"event", "note"}, {"text", text}})); }
 
 void RunRelay::ended(const RunSummary& summary) {
-  send_(text_of({{"event", "ended"}, {"summary", run_summary_json(summary)}}));
+  send_(json_text(json{{"event", "ended"}, {"summary", run_summary_json(summary)}}));
 }
 
 std::optional<RunSummary> replay_line(const std::string& line, RunObserver& observer) {
