@@ -26,7 +26,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-from side import machine, print_rows, write_json
+from side import machine, peer_environment, print_rows, write_json
 
 SAMPLES, BATCH, WORKERS = 60000, 128, 2
 GOAL = 3
@@ -46,6 +46,8 @@ SYNCHRONOUS = {"allreduce": ["--algorithm", "allreduce"], "sync": ["--algorithm"
 def run(command):
     """Its standard output. Ends it, with all that it started, when it takes too long."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if command[0].endswith("python3"):
+        environment |= peer_environment()
     if os.geteuid() == 0:  # Open MPI's launcher asks twice
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     try:
