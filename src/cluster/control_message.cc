@@ -239,6 +239,7 @@ View from_wire(const control::View& wire) {
   for (const control::Member& member : wire.members()) {
     view.members.push_back(from_wire(member));
   }
+  view.failed.assign(wire.failed().begin(), wire.failed().end());
   return view;
 }
 

@@ -117,6 +117,11 @@ void CoordinatorState::issue_view() {
     const Record& record = entry.second;
     return record.takes_part() && !record.living() && !(record.state == Record::State::left && record.succeeded);
   }));
+  for (const auto& [id, record] : roster_.records()) {
+    if (record.takes_part() && !record.living() && !(record.state == Record::State::left && record.succeeded)) {
+      view.add_failed(id);
+    }
+  }
   for (const Record* member : roster_.members()) {
     *view.add_members() = to_wire(member->info);
   }

@@ -35,11 +35,15 @@ TEST(CoordinatorState, AViewIsPeacefulWhenOnlyThoseAreMissingWhoWereDone) {
     job.leave(b, succeeded);
     job.beating.erase(b);
     job.pass(std::chrono::milliseconds(500));
-    EXPECT_EQ(job.last<control::View>(a).peaceful(), succeeded);
+    const control::View second = job.last<control::View>(a);
+    EXPECT_EQ(second.peaceful(), succeeded);
+    EXPECT_EQ(second.failed_size(), succeeded ? 0 : 1);
     job.close(c);
     job.beating.erase(c);
     job.pass(std::chrono::milliseconds(700));
-    EXPECT_FALSE(job.last<control::View>(a).peaceful());
+    const control::View third = job.last<control::View>(a);
+    EXPECT_FALSE(third.peaceful());
+    EXPECT_EQ(third.failed_size(), succeeded ? 1 : 2);
   }
 }
 

@@ -38,6 +38,7 @@ struct View {
   std::vector<MemberInfo> members = {};  ///< in order of rank
   std::string reason = {};               ///< why it is not the view before
   bool peaceful = false;                 ///< nobody is missing but who was done and left
+  std::vector<std::uint64_t> failed = {};  ///< ids of all that are gone, but not because they were done
   bool complete = false;                 ///< no fewer workers and servers than the job was started with
 
   /// Nothing when that rank is not (or no longer) there.
