@@ -71,6 +71,7 @@ void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code) {
   command->add_option("--transport", options->transport, "mpi or socket")->required();
   command->add_option("--rank", options->rank, "the place to take; without it any");
   command->add_option("--restarts", options->restarts, "how often the job was started again before");
+  command->add_flag("--late", options->late, "the others have begun: take the next free place and get all from them");
   command->add_flag("--resumes", options->resumes, "go on from the newest checkpoint");
   command->callback([options, place, &exit_code] {
     catch_stop_signals();

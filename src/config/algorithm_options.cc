@@ -58,6 +58,8 @@ constexpr std::array kUses = {
     OptionUse{"subset", kSandblaster, "sandblaster"},
     OptionUse{"subset-growth", kSandblaster, "sandblaster"},
     OptionUse{"tolerance", kSandblaster, "sandblaster"},
+    OptionUse{"elastic-batch", [](const RunConfig& config) { return is_synchronous(config) && !is_served(config); },
+              "allreduce or sync without --backup-workers"},
     OptionUse{"gossip-quorum", [](const RunConfig& config) { return config.algorithm == "gossip"; }, "gossip"},
     OptionUse{"hogwild-locks", [](const RunConfig& config) { return config.algorithm == "hogwild"; }, "hogwild"},
     OptionUse{"epochs", kNotSandblaster, "others: sandblaster counts --iterations"},

@@ -347,6 +347,11 @@ std::vector<RunOption> make_options() {
   table.number("gossip-quorum", &RunConfig::gossip_quorum, kWhole, "N",
                "gossip: wait in each step until so many of the other workers' gradients of it have come; 0: never; -1: "
                "half of them");
+  table.text(
+      "elastic-batch", &RunConfig::elastic_batch, "RULE",
+      "allreduce, sync: when the number of workers changes while training: global: they share the same batch out "
+      "anew; worker: each keeps its share, and the learning rate follows the batch",
+      {"global", "worker"});
   table.flag("hogwild-locks", &RunConfig::hogwild_locks,
              "hogwild: take a lock for each read and update after all, to see what it costs");
   table.number("threads", &RunConfig::threads, kThreads, "N",

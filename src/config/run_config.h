@@ -91,6 +91,7 @@ struct RunConfig {
   double subset = 1;
   double subset_growth = 2;
   double tolerance = 0;
+  std::string elastic_batch = "global";  ///< of allreduce and sync
   std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
   bool hogwild_locks = false;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out

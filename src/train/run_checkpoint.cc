@@ -34,6 +34,7 @@ std::string state_text(const TrainingState& state, const std::map<std::string, s
                         {"epochs_since_best", state.epochs_since_best},
                         {"metrics_rows", state.metrics_rows},
                         {"sent_bytes", state.sent_bytes},
+                        {"events", team_events_json(state.events)},
                         {"last", epoch_report_json(state.last)}});
 }
 
@@ -53,6 +54,7 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
     state.last = epoch_report_from(root.at("last"));
     state.metrics_rows = root.at("metrics_rows");
     state.sent_bytes = root.at("sent_bytes");
+    state.events = team_events_from(root.value("events", json::array()));
   } catch (const json::exception& error) {
     throw FileError(fmt::format("{}: the state of the run is damaged: {}", file, error.what()));
   }
@@ -61,6 +63,9 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
 void Trainer::Run::write_checkpoint(std::optional<double> score) {
   if (!folder && !parted) {
     checkpointed_step = state.step;
+    return;
+  }
+  if (led_by_others()) {
     return;
   }
   doing(WorkerActivity::Kind::writing_checkpoint);

@@ -31,6 +31,8 @@ class RunFolder {
   std::filesystem::path model() const { return path_ / "model.safetensors"; }
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path report() const { return path_ / "report.html"; }
+  /// In which view of the job a worker took the folder over from one that was lost; none when nobody did.
+  std::filesystem::path leader() const { return path_ / "leader"; }
 
   /// The lock that create() took, for whoever keeps it while the run lasts; without it the folder is free for others.
   std::optional<FolderLock> take_lock() { return std::exchange(lock_, std::nullopt); }

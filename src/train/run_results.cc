@@ -8,6 +8,7 @@
 #include "metrics/machine.h"
 #include "metrics/report.h"
 #include "models/model_text.h"
+#include "train/report_json.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -73,6 +74,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["batch_per_worker"] = summary.batch_per_worker;
   root["optimizer"] = config.optimizer;
   root["workers"] = summary.workers;
+  root["workers_at_end"] = summary.workers_at_end;
   root["restarts"] = summary.restarts;
   root["servers"] = summary.servers;
   root["threads"] = summary.threads;
@@ -97,6 +99,9 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
                      {"dropped", audit.dropped},
                      {"lost", audit.lost},
                      {"duplicated", audit.duplicated}};
+  if (!summary.events.empty()) {
+    root["events"] = team_events_json(summary.events);
+  }
   if (summary.staleness) {
     const StalenessCounts& counts = *summary.staleness;
     ordered_json histogram = ordered_json::object();
@@ -139,13 +144,15 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model = graph.name();
   summary.data = data.name;
   summary.parameters = table.parameter_count();
-  summary.workers = team.workers();
+  summary.workers = static_cast<int>(config.workers);
+  summary.workers_at_end = team.workers();
+  summary.events = state.events;
   summary.servers = team.served != nullptr && !team.served->inside ? team.served->servers : 0;
   summary.staleness = staleness;
   summary.rate_factor = rate_factor;
   summary.restarts = team.restarts;
   summary.batch = global_batch;
-  summary.batch_per_worker = batch_per_worker(config);
+  summary.batch_per_worker = worker_batch;
   summary.threads = static_cast<int>(config.threads);
   summary.thread_mode = config.thread_mode;
   summary.steps = state.step;
@@ -158,6 +165,9 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.has_classes = data.train->spec().classes > 0;
   summary.model_step = state.step;
 
+  if (summary.status == "lost" && ((team.fenced && team.fenced()) || led_by_others())) {
+    return;  // others go on, and the folder is theirs
+  }
   const bool complete = summary.status == "finished" || summary.status == "stopped early";
   if (parted && !parted->leads() && summary.status != "lost") {
     if (summary.status != "diverged" && checkpointed_step != state.step) {

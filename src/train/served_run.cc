@@ -15,7 +15,8 @@ constexpr double kPatienceWhenStopping = 5;  // seconds
 
 UpdateOptions Trainer::Run::update_options(std::uint64_t update) const {
   const std::uint64_t updates = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
-  return {.rate = schedule->rate(std::min(update, updates > 0 ? updates - 1 : 0), updates),
+  const float rate = schedule->rate(std::min(update, updates > 0 ? updates - 1 : 0), updates);
+  return {.rate = static_cast<float>(rate_scale) * rate,
           .weight_decay = static_cast<float>(config.weight_decay),
           .clip_norm = static_cast<float>(config.clip_norm),
           .clip_value = static_cast<float>(config.clip_value),

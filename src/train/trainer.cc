@@ -120,13 +120,11 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   for (const std::string& pattern : config.freeze) {
     table.freeze(pattern);
   }
-  config.workers = team.workers();  // what is written down is what runs
+  if (!team.late) {
+    config.workers = team.workers();  // what is written down is what runs
+  }
   take_part();
-  global_batch = distbelief::global_batch(config);
-  const auto batch =
-      static_cast<std::uint64_t>(team.served != nullptr ? unit_samples(config) * units_of_step(config) : global_batch);
-  steps_per_epoch = (data.train->size() + batch - 1) / batch;
-  schedule = make_schedule(schedule_options(config, steps_per_epoch));
+  size_up();
 
   ReplicaOptions& options = replica_options;
   options.seed = config.seed;
@@ -147,8 +145,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
     options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
     options.gradient_rows = GradientRows::touched;
   }
-  const std::int64_t share = batch_per_worker(config);
-  const std::int64_t rows = (share + config.accumulate - 1) / config.accumulate;
+  const std::int64_t rows = (worker_batch + config.accumulate - 1) / config.accumulate;
   options.mode = config.thread_mode == "lanes"             ? ThreadMode::lanes
                  : config.thread_mode == "kernels" || part ? ThreadMode::kernels
                                                            : faster_thread_mode(graph, rows, options.threads);
@@ -158,40 +155,65 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   replica = std::make_unique<Replica>(part ? part->graph : graph, own_table(), options);
   own_table().initialize(config.seed, replica->values());
-  const GroupOptions group_options = {.most_rows = share, .patience = team.patience};
-  if (team.served != nullptr) {
-    return;  // each part of it makes what it needs
+  if (team.served == nullptr) {  // otherwise each part of it makes what it needs
+    strategy = make_strategy();
   }
+}
+
+void Trainer::Run::size_up() {
+  RunConfig now = config;
+  if (team.served == nullptr) {
+    now.workers = team.size();
+    if (config.elastic_batch == "worker" && is_synchronous(config)) {
+      now.batch = std::max<std::int64_t>(1, config.batch * now.workers / config.workers);
+    }
+  }
+  rate_scale = static_cast<double>(now.batch) / static_cast<double>(config.batch);
+  global_batch = distbelief::global_batch(now);
+  worker_batch = batch_per_worker(now);
+  const auto batch =
+      static_cast<std::uint64_t>(team.served != nullptr ? unit_samples(config) * units_of_step(config) : global_batch);
+  steps_per_epoch = (data.train->size() + batch - 1) / batch;
+  schedule = make_schedule(schedule_options(config, steps_per_epoch));
+}
+
+std::unique_ptr<Strategy> Trainer::Run::make_strategy() {
+  const GroupOptions group_options = {.most_rows = worker_batch, .patience = team.patience};
   if (config.algorithm == "hogwild") {
-    strategy = std::make_unique<Hogwild>(
+    return std::make_unique<Hogwild>(
         *replica, *rule,
-        Hogwild::Options{.threads = options.threads, .batch = config.batch, .locked = config.hogwild_locks});
-  } else if (team.group == nullptr) {
-    strategy = std::make_unique<Local>(*replica, *rule);
-  } else if (config.algorithm == "sync") {
-    strategy = std::make_unique<RootUpdate>(*replica, *rule, *team.across(), group_options);
-  } else if (config.algorithm == "averaging") {
+        Hogwild::Options{.threads = replica_options.threads, .batch = config.batch, .locked = config.hogwild_locks});
+  }
+  if (team.group == nullptr) {
+    return std::make_unique<Local>(*replica, *rule);
+  }
+  if (config.algorithm == "sync") {
+    return std::make_unique<RootUpdate>(*replica, *rule, *team.across(), group_options);
+  }
+  if (config.algorithm == "averaging") {
     if (config.outer_optimizer != "none") {
       outer_rule = make_rule({.name = config.outer_optimizer, .momentum = static_cast<float>(config.outer_momentum)});
     }
-    strategy = std::make_unique<PeriodicAveraging>(
+    return std::make_unique<PeriodicAveraging>(
         *replica, *rule, *team.across(),
         PeriodicAveraging::Options{.group = group_options,
                                    .every = std::max<std::int64_t>(config.average_every, 0),
                                    .only_for_show = config.average_every < 0,
                                    .outer = outer_rule.get(),
                                    .outer_rate = static_cast<float>(config.outer_lr)});
-  } else if (config.algorithm == "gossip") {
+  }
+  if (config.algorithm == "gossip") {
     // Every worker's gradient is an update: the recipe is for one update a step.
     const SlowerRule slower = slower_rule(rule_options(config), team.replicas());
     rule = make_rule(slower.options);
+    const int others = team.replicas() - 1;
     const int quorum = config.gossip_quorum < 0 ? team.replicas() / 2 : static_cast<int>(config.gossip_quorum);
-    strategy = std::make_unique<Gossip>(
+    return std::make_unique<Gossip>(
         *replica, *rule, *team.across(),
-        Gossip::Options{.group = group_options, .quorum = quorum, .rate = static_cast<float>(slower.rate)});
-  } else {
-    strategy = std::make_unique<AllReduce>(*replica, *rule, *team.across(), group_options);
+        Gossip::Options{
+            .group = group_options, .quorum = std::min(quorum, others), .rate = static_cast<float>(slower.rate)});
   }
+  return std::make_unique<AllReduce>(*replica, *rule, *team.across(), group_options);
 }
 
 Trainer::Trainer(RunConfig config, RunObserver& observer) : Trainer(std::move(config), observer, Beginning{}) {}
@@ -237,6 +259,8 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   bool restored = false;
   if (beginning.folder) {
     run.folder.emplace(RunFolder::open(*beginning.folder));
+    std::error_code ignored;
+    std::filesystem::remove(run.folder->leader(), ignored);  // of an earlier job
     restored = beginning.resumes && run.restore();
   }
   std::optional<InitReport> initialised;
@@ -378,6 +402,7 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
 const std::filesystem::path& Trainer::folder() const { return run_->folder->path(); }
+bool Trainer::leads() const { return run_->team.leads(); }
 
 void Trainer::Run::discard() {
   if (!is_new || checkpointed_step >= 0) {

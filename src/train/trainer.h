@@ -27,12 +27,24 @@ struct EpochReport {
   bool best = false;  ///< the best on validation so far
 };
 
+/// A member of a team was lost, or came.
+struct TeamEvent {
+  enum class What : std::uint8_t { lost, joined };
+  What what = What::lost;
+  std::string who;        ///< "worker 1 (pid 4711 on alpha)"
+  std::string why;        ///< of a loss
+  std::int64_t step = 0;  ///< after which the others went on
+};
+std::string_view name_of(TeamEvent::What what);
+
 /// What a run came to: the content of summary.json.
 struct RunSummary {
   std::string status;  ///< finished, stopped early, interrupted, diverged or lost
   std::string model, data;
   std::int64_t parameters = 0;
-  int workers = 1;
+  int workers = 1;         ///< with which it began
+  int workers_at_end = 1;  ///< that are left, or have come
+  std::vector<TeamEvent> events;
   int servers = 0;
   std::int64_t batch = 0;  ///< samples of a step, over all workers
   std::int64_t batch_per_worker = 0;
@@ -64,6 +76,8 @@ class RunObserver {
   virtual void stepped(const ProgressState& /*state*/) {}
   virtual void epoch_ended(const EpochReport& /*report*/) {}
   virtual void note(std::string_view /*text*/) {}
+  /// The leader is lost, and this member leads from now on.
+  virtual void takes_over() {}
 };
 
 /// Trains as the configuration says and writes the run's folder. The one place that wires data, model, replica,
@@ -87,6 +101,8 @@ class Trainer {
   RunSummary run(const std::function<bool()>& stop_requested);
 
   const std::filesystem::path& folder() const;
+  /// Whether what the run came to is this member's to tell. A team's leader may have changed on the way.
+  bool leads() const;
 
  private:
   struct Run;

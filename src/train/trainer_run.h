@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -15,6 +16,7 @@
 #include "plan/grid.h"
 #include "strategy/strategy.h"
 #include "strategy/unit_exchange.h"
+#include "train/carried_state.h"
 #include "train/leader_links.h"
 #include "train/parted_model.h"
 #include "train/portion_books.h"
@@ -43,6 +45,18 @@ struct TrainingState {
   EpochReport last;
   std::int64_t metrics_rows = 0;  ///< lines of metrics.jsonl
   std::uint64_t sent_bytes = 0;   ///< by all members to each other until the end of the last epoch
+  std::vector<TeamEvent> events;
+};
+
+/// The last rows of metrics, each with its number in the file.
+using LastRows = std::deque<std::pair<std::int64_t, MetricsRow>>;
+
+/// All that a member must know to go on from where the team was together.
+struct CommonPoint {
+  CarriedState carried;
+  TrainingState state;
+  std::string ledger;
+  LastRows rows;
 };
 
 /// A file of a checkpoint: the audit, but where parameters are with servers.
@@ -85,6 +99,8 @@ struct Trainer::Run {
   std::unique_ptr<UpdateRule> outer_rule;
   std::optional<Schedule> schedule;
   std::int64_t global_batch = 0;  ///< samples that all members together take in a step
+  std::int64_t worker_batch = 0;  ///< of these, a member's largest share
+  double rate_scale = 1;          ///< not 1 when the batch follows the number of workers
   std::uint64_t steps_per_epoch = 0;
   ReplicaOptions replica_options;
   std::unique_ptr<Replica> replica;
@@ -104,11 +120,18 @@ struct Trainer::Run {
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
   std::int64_t checkpointed_step = -1;
-  bool initialised = false;                  ///< from a file, which only the leader has read
-  bool joined = false;                       ///< this member stands where the leader stood
-  std::optional<std::uint64_t> sent_before;  ///< bytes, by the parts of a resumed run before this one
+  bool initialised = false;                    ///< from a file, which only the leader has read
+  bool joined = false;                         ///< this member stands where the leader stood
+  std::optional<std::uint64_t> sent_before;    ///< bytes, by the parts of a resumed run before this one
+  std::vector<std::unique_ptr<Group>> groups;  ///< formed after losses; MPI may know memory of the earlier ones
+  std::optional<CommonPoint> common;           ///< the last one, of a strategy whose members are together now and then
+  LastRows last_rows;                          ///< of a member that does not lead: what the leader may die with
 
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
+
+  /// Batches, steps and rates, as the number of members now wants them.
+  void size_up();
+  std::unique_ptr<Strategy> make_strategy();
 
   /// Of what this worker holds.
   const ParameterTable& own_table() const { return part ? part->table : table; }
@@ -142,6 +165,34 @@ struct Trainer::Run {
   void write_checkpoint(std::optional<double> score);
   /// Brings all members to where the leader stands. Empty, or who was lost.
   std::string join_team();
+
+  /// A member is lost, or some came. True when all that are there now have formed a new group, of a view after
+  /// `after`, and stand where the one of them stood that had come furthest. A loss meanwhile only makes it begin again.
+  /// False: nobody knows enough to go on, or no group can be formed.
+  bool regroup(std::uint32_t after);
+  /// All members together: the epoch of the group that those who came are in; that of this group when nobody did.
+  Outcome agree_on_newest(std::uint32_t& epoch) const;
+  /// What this member knows, if it is all there is to know.
+  std::optional<CommonPoint> own_point();
+  struct Agreement {
+    Outcome outcome;
+    bool somebody_knows = true;
+    std::optional<CommonPoint> point;
+    std::vector<Rank> before;  ///< the members of the group in which it was reached
+  };
+  /// All members of a new group get the point of the one that has come furthest.
+  Agreement agree_on_point(Group& group, std::optional<CommonPoint>& own);
+  void go_on_from(CommonPoint& point);
+  /// Writes down who was lost, and tells people.
+  void note_changes(const std::vector<Rank>& before);
+  /// The leader's files stand where the run stands; false when this host does not see them.
+  bool open_files();
+  /// Somebody has taken the folder over since this member's group was formed: it was given up, and writes no more.
+  bool led_by_others() const;
+  /// For a strategy that is not in step: the team is together here.
+  void remember_common();
+  /// Steps of the schedule that are done, whatever the number of workers was when they were made.
+  std::uint64_t scheduled_steps() const;
 
   /// Tells whoever asks what this member does now.
   void doing(WorkerActivity::Kind kind) const { team.activity->begin(kind, state.step); }
@@ -191,8 +242,8 @@ struct Trainer::Run {
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
   bool went_on(const StepReport& report, const TrainingState& place, RunSummary& summary) const;
-  /// Brings the members together; false when training ends here, and why is in `summary`.
-  bool settle(BatchStream& batches, RunSummary& summary);
+  /// Brings the members together.
+  StepReport settle(BatchStream& batches);
   /// Brings state.sent_bytes up to now; all members call it together.
   Outcome count_sent_bytes();
   /// Evaluates, reports, keeps the best. `enough`: training should stop here.

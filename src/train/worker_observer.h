@@ -10,7 +10,7 @@
 
 namespace distbelief {
 
-/// Writes down what happens. The leader's also relays what people should see, or shows it.
+/// Writes down what happens. Whoever leads also relays what people should see, or shows it.
 class WorkerObserver : public RunObserver {
  public:
   WorkerObserver(Member& member, WorkerActivity& activity, const ProcessLog& log, bool leads, RunObserver* show)
@@ -39,6 +39,7 @@ class WorkerObserver : public RunObserver {
       shown_.epoch_ended(report);
     }
   }
+  void takes_over() override { leads_ = true; }
   void note(std::string_view text) override {
     log_.line(text);
     shown_.note(text);
@@ -50,7 +51,7 @@ class WorkerObserver : public RunObserver {
   const ProcessLog& log_;
   RunRelay relay_;
   RunObserver& shown_;
-  const bool leads_;
+  bool leads_;
 };
 
 }  // namespace distbelief
