@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kWorkers = 3;
 constexpr std::int64_t kSamples = 50;  // no batch divides it
-constexpr std::int64_t kEpochs = 3;
+constexpr std::int64_t kEpochs = 2;
 constexpr std::int64_t kBatch = 12;
 
 /// A view for each death, as a coordinator would issue it.
@@ -156,6 +156,7 @@ class Regrouping : public testing::TestWithParam<const char*> {
     config.threads = 1;
     config.workers = kWorkers;
     config.log_every = 1;
+    config.checkpoint_every = 1000;  // only those that are needed: each waits for the disk
     config.lr = 0.02;
     config.algorithm = GetParam();
     if (config.algorithm == "averaging" || config.algorithm == "gossip") {
@@ -269,9 +270,9 @@ TEST_P(Regrouping, ADeathAtAnyMessageLosesNoSampleAndNoFinishedStep) {
     const int posts = undisturbed[static_cast<std::size_t>(victim)].posts;
     // Every message of a step or more in the middle, and some everywhere else: the first join, ends of epochs, the last.
     std::set<int> moments;
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 12; ++i) {
       moments.insert(posts / 2 + i);
-      moments.insert(1 + i * (posts - 1) / 15);
+      moments.insert(1 + i * (posts - 1) / 11);
     }
     for (const int moment : moments) {
       const std::map<int, int> deaths = {{victim, moment}};
