@@ -96,7 +96,8 @@ StepReport PeriodicAveraging::meet(BatchStream& batches, bool stop, Clock::time_
   if (!culprit_.empty()) {
     telling.loss = std::numeric_limits<double>::quiet_NaN();
   }
-  if (const Outcome outcome = exchange_.tell(telling, 0, ids_since_meeting_, {.stop = stop}, deadline, told); !outcome.ok()) {
+  if (const Outcome outcome = exchange_.tell(telling, 0, ids_since_meeting_, {.stop = stop}, deadline, told);
+      !outcome.ok()) {
     return lost_report(outcome);
   }
   batches.leased_by_others(told.others);

@@ -92,9 +92,8 @@ std::uint64_t ControlEvents::newest_with_newcomers() {
   const std::scoped_lock lock(mutex_);
   const auto formed = views_.find(formed_);
   for (auto view = views_.rbegin(); formed != views_.end() && view != views_.rend() && view->first > formed_; ++view) {
-    const bool has_newcomers = std::ranges::any_of(view->second.members, [&](const MemberInfo& member) {
-      return formed->second.find(member.rank) == nullptr;
-    });
+    const bool has_newcomers = std::ranges::any_of(
+        view->second.members, [&](const MemberInfo& member) { return formed->second.find(member.rank) == nullptr; });
     if (has_newcomers && !over_.contains(view->first)) {
       return view->first;
     }

@@ -477,7 +477,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       result.tells =
           !events.fenced() && (trainer.leads() || (!is_served_job && summary.status == "lost" && team.takes_over()));
       log.line(fmt::format("ends: {}{}", summary.status, summary.problem.empty() ? "" : ": " + summary.problem));
-      if (result.tells) {
+      if (result.tells && !observer.has_ended()) {
         observer.relay().ended(summary);
       }
       if (result.tells && show != nullptr) {

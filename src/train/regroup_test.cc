@@ -268,7 +268,8 @@ TEST_P(Regrouping, ADeathAtAnyMessageLosesNoSampleAndNoFinishedStep) {
   expect_whole(undisturbed, {}, undisturbed[0], "undisturbed");
   for (int victim = 0; victim < kWorkers; ++victim) {
     const int posts = undisturbed[static_cast<std::size_t>(victim)].posts;
-    // Every message of a step or more in the middle, and some everywhere else: the first join, ends of epochs, the last.
+    // Every message of a step or more in the middle, and some everywhere else: the first join, ends of epochs, the
+    // last.
     std::set<int> moments;
     for (int i = 0; i < 12; ++i) {
       moments.insert(posts / 2 + i);

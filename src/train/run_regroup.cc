@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -28,8 +29,9 @@
 namespace distbelief {
 namespace {
 
-/// What each tells of its point: whether it has one, step, epoch.
-constexpr std::size_t kPlaceNumbers = 3;
+/// What each tells of its point: whether it has one, step, epoch, and how the run has ended for it, if it has.
+constexpr std::size_t kPlaceNumbers = 4;
+constexpr std::array<std::string_view, 5> kEnds = {"", "finished", "stopped early", "interrupted", "diverged"};
 constexpr const char* kPlace = "place";
 constexpr const char* kMembers = "members";
 
@@ -124,6 +126,7 @@ bool Trainer::Run::regroup(std::uint32_t after) {
       team.formed(next->epoch);
     }
     const std::uint64_t ended = state.epoch;
+    ending = agreement.ending;
     go_on_from(*agreement.point);
     note_changes(agreement.before);
     if (team.leads() && folder && state.epoch == ended + 1) {
@@ -145,10 +148,15 @@ Trainer::Run::Agreement Trainer::Run::agree_on_point(Group& group, std::optional
     mine[1] = static_cast<std::uint64_t>(own->state.step);
     mine[2] = own->state.epoch;
   }
+  place_of(group.position())[3] = static_cast<std::uint64_t>(std::ranges::find(kEnds, ending) - kEnds.begin());
   Agreement agreement;
   agreement.outcome = group.all_gather(told, deadline);
   if (!agreement.outcome.ok()) {
     return agreement;
+  }
+  for (int position = 0; position < group.size(); ++position) {
+    const std::uint64_t end = std::min<std::uint64_t>(place_of(position)[3], kEnds.size() - 1);
+    agreement.ending = end > 0 ? kEnds[end] : agreement.ending;
   }
   int source = 0;
   for (int position = 1; position < group.size(); ++position) {
@@ -249,6 +257,13 @@ void Trainer::Run::note_changes(const std::vector<Rank>& before) {
                               team.size() == 1 ? "one worker goes on" : fmt::format("{} workers go on", team.size()),
                               state.step));
   }
+}
+
+bool Trainer::Run::ended_together(const RunSummary& summary) {
+  if (team.leads()) {
+    observer.ended(summary);
+  }
+  return team.group->barrier(Clock::now() + team.patience).ok();
 }
 
 bool Trainer::Run::led_by_others() const {

@@ -19,7 +19,7 @@ class RunRelay : public RunObserver {
   void epoch_ended(const EpochReport& report) override;
   void note(std::string_view text) override;
   /// The last one.
-  void ended(const RunSummary& summary);
+  void ended(const RunSummary& summary) override;
 
  private:
   const std::function<void(const std::string& line)> send_;

@@ -78,6 +78,8 @@ class RunObserver {
   virtual void note(std::string_view /*text*/) {}
   /// The leader is lost, and this member leads from now on.
   virtual void takes_over() {}
+  /// Of a leader whose team may outlive it: the results are written. When this returns, whoever shows the run knows.
+  virtual void ended(const RunSummary& /*summary*/) {}
 };
 
 /// Trains as the configuration says and writes the run's folder. The one place that wires data, model, replica,

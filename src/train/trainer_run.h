@@ -122,6 +122,7 @@ struct Trainer::Run {
   std::int64_t checkpointed_step = -1;
   bool initialised = false;                    ///< from a file, which only the leader has read
   bool joined = false;                         ///< this member stands where the leader stood
+  std::string ending;                          ///< how the run has ended for a member; empty: it trains
   std::optional<std::uint64_t> sent_before;    ///< bytes, by the parts of a resumed run before this one
   std::vector<std::unique_ptr<Group>> groups;  ///< formed after losses; MPI may know memory of the earlier ones
   std::optional<CommonPoint> common;           ///< the last one, of a strategy whose members are together now and then
@@ -179,6 +180,7 @@ struct Trainer::Run {
     bool somebody_knows = true;
     std::optional<CommonPoint> point;
     std::vector<Rank> before;  ///< the members of the group in which it was reached
+    std::string ending;        ///< as of Run
   };
   /// All members of a new group get the point of the one that has come furthest.
   Agreement agree_on_point(Group& group, std::optional<CommonPoint>& own);
@@ -189,6 +191,8 @@ struct Trainer::Run {
   bool open_files();
   /// Somebody has taken the folder over since this member's group was formed: it was given up, and writes no more.
   bool led_by_others() const;
+  /// All members are done, and the leader has written and told what came of it: whoever dies before, another does it.
+  bool ended_together(const RunSummary& summary);
   /// For a strategy that is not in step: the team is together here.
   void remember_common();
   /// Steps of the schedule that are done, whatever the number of workers was when they were made.

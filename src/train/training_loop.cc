@@ -293,9 +293,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       pause_clock();
       bool enough = false;
-      const bool ended = is_well(agreed([&] {
-        return report_of(end_epoch(state.train_seconds - state.epoch_began, enough));
-      }));
+      const bool ended =
+          is_well(agreed([&] { return report_of(end_epoch(state.train_seconds - state.epoch_began, enough)); }));
       mark = Clock::now();
       if (enough) {
         summary.status = "stopped early";
@@ -367,6 +366,10 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     }
     pause_clock();
     if (trouble.outcome == StepReport::Outcome::group_lost && regroup(after)) {
+      if (!ending.empty()) {
+        summary.status = ending;  // another member has heard so before the loss
+        break;
+      }
       open_loader();
       report = {};
       continue;
@@ -380,8 +383,15 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   summary.loader_wait_seconds = loader_wait_seconds + loader->wait_seconds();
   summary.samples_per_second =
       state.train_seconds > 0 ? static_cast<double>(ledger.total().applied) / state.train_seconds : 0;
+  ending = summary.status == "lost" ? "" : summary.status;
   try {
     write_results(summary);
+    while (summary.status != "lost" && team.next && !ended_together(summary)) {
+      if (!regroup(team.group->epoch())) {
+        break;
+      }
+      write_results(summary);  // of whoever leads now
+    }
   } catch (const ExchangeLost& lost) {
     (void)went_on(lost_report(lost.outcome()), state, summary);
     if (team.leads()) {

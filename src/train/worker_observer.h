@@ -14,7 +14,8 @@ namespace distbelief {
 class WorkerObserver : public RunObserver {
  public:
   WorkerObserver(Member& member, WorkerActivity& activity, const ProcessLog& log, bool leads, RunObserver* show)
-      : activity_(activity),
+      : member_(member),
+        activity_(activity),
         log_(log),
         relay_([&](const std::string& line) { member.notice(line); }),
         shown_(show == nullptr ? relay_ : *show),
@@ -40,6 +41,13 @@ class WorkerObserver : public RunObserver {
     }
   }
   void takes_over() override { leads_ = true; }
+  void ended(const RunSummary& summary) override {
+    relay_.ended(summary);
+    (void)member_.flush(Clock::now() + kFlushPatience);
+    has_ended_ = true;
+  }
+  /// Whether the last word is said.
+  bool has_ended() const { return has_ended_; }
   void note(std::string_view text) override {
     log_.line(text);
     shown_.note(text);
@@ -47,11 +55,15 @@ class WorkerObserver : public RunObserver {
   RunRelay& relay() { return relay_; }
 
  private:
+  static constexpr std::chrono::seconds kFlushPatience{5};
+
+  Member& member_;
   WorkerActivity& activity_;
   const ProcessLog& log_;
   RunRelay relay_;
   RunObserver& shown_;
   bool leads_;
+  bool has_ended_ = false;
 };
 
 }  // namespace distbelief

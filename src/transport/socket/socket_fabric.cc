@@ -366,7 +366,7 @@ class LateLinks : public GrowingFabric {
   const SocketFabricOptions options_;
   SocketFabric late_;
   bool has_late_ = false;
-  std::atomic<int> size_;         // asked by who tells of losses
+  std::atomic<int> size_;        // asked by who tells of losses
   std::vector<Transfer*> open_;  // when there are both kinds
 };
 

@@ -129,9 +129,7 @@ class Meeting {
  private:
   using Step = Introduction::Step;
 
-  std::string name(Rank peer) const {
-    return fmt::format("rank {} ({})", peer.value, wanted_.at(peer.value).text());
-  }
+  std::string name(Rank peer) const { return fmt::format("rank {} ({})", peer.value, wanted_.at(peer.value).text()); }
 
   bool is_late() const { return given_up_ != nullptr; }
 
@@ -139,12 +137,10 @@ class Meeting {
     if (!is_late()) {
       return;
     }
-    std::erase_if(wanted_, [&](const auto& entry) {
-      return !streams_.contains(entry.first) && given_up_(Rank{entry.first});
-    });
-    std::erase_if(introductions_, [&](const Introduction& at) {
-      return at.peer.value >= 0 && !wanted_.contains(at.peer.value);
-    });
+    std::erase_if(wanted_,
+                  [&](const auto& entry) { return !streams_.contains(entry.first) && given_up_(Rank{entry.first}); });
+    std::erase_if(introductions_,
+                  [&](const Introduction& at) { return at.peer.value >= 0 && !wanted_.contains(at.peer.value); });
   }
 
   void fail(Rank peer, const std::string& reason) {
