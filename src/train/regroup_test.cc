@@ -138,6 +138,8 @@ class DyingFabric : public Fabric {
   int posts_ = 0;
 };
 
+struct Died {};
+
 struct Ended {
   RunSummary summary;
   int posts = 0;
@@ -194,7 +196,13 @@ class Regrouping : public testing::TestWithParam<const char*> {
                            .patience = std::chrono::minutes(1),
                            .sharers = kWorkers,
                            .next = [&, self](std::uint32_t epoch) { return views.next(self, epoch); },
-                           .formed = [&, self](std::uint32_t epoch) { views.formed(self, epoch); },
+                           .formed =
+                               [&, self](std::uint32_t epoch) {
+                                 if (views.is_dead(self)) {
+                                   throw Died();  // the dead write no files
+                                 }
+                                 views.formed(self, epoch);
+                               },
                            .news_of =
                                [&](Rank lost) {
                                  return views.is_dead(lost)
@@ -206,7 +214,11 @@ class Regrouping : public testing::TestWithParam<const char*> {
         {
           Trainer trainer = Trainer::in_team(team, config.out, false, config, observer);
           Ended& mine = ended[static_cast<std::size_t>(rank)];
-          mine.summary = trainer.run([] { return false; });
+          mine.summary.status = "lost";
+          try {
+            mine.summary = trainer.run([] { return false; });
+          } catch (const Died&) {
+          }
           mine.posts = fabric.posts();
           mine.leads = trainer.leads();
         }

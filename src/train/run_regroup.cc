@@ -129,6 +129,8 @@ bool Trainer::Run::regroup(std::uint32_t after) {
     ending = agreement.ending;
     go_on_from(*agreement.point);
     note_changes(agreement.before);
+    common.reset();
+    remember_common();  // with who was lost on the way here
     if (team.leads() && folder && state.epoch == ended + 1) {
       observer.epoch_ended(state.last);  // which it was kept from telling
     }
@@ -220,8 +222,6 @@ void Trainer::Run::go_on_from(CommonPoint& point) {
   strategy = make_strategy();
   point.carried.give(*replica, *strategy);
   joined = true;
-  common.reset();
-  remember_common();
 }
 
 Outcome Trainer::Run::agree_on_newest(std::uint32_t& epoch) const {
