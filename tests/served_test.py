@@ -59,7 +59,7 @@ class ServedTest(job_test.JobTest):
             return json.load(file)["epoch"]
 
 
-class Witness(ServedTest):
+class WitnessTest(ServedTest):
     """A model that counts: sample i alone has feature i, so that its weight tells how often its gradient was applied."""
     SAMPLES, BATCH, RATE = 2048, 16, 2.0 ** -10
     # Of those that make an update of each push: in a mean of several, a gradient counts for less.
@@ -83,6 +83,8 @@ class Witness(ServedTest):
         weights = struct.unpack(f"<{(end - begin) // 4}f", content[8 + length + begin:8 + length + end])
         self.assertEqual({abs(weight) * self.BATCH / self.RATE for weight in weights}, {epochs}, name)
 
+
+class Witness(WitnessTest):
     def test_each_gradient_enters_once_though_workers_are_slow_and_die(self):
         for algorithm in self.ALGORITHMS:
             with self.subTest(algorithm=algorithm):
@@ -248,7 +250,7 @@ class Failures(ServedTest):
 
     def test_a_killed_server_is_named_and_ends_the_job(self):
         process = self.start(*self.small("server", samples=15000), *ALGORITHMS["async"], "--workers", "2", "--servers", "2",
-                             "--epochs", "2000", "--transport", "socket")
+                             "--replication", "1", "--epochs", "2000", "--transport", "socket")
         self.wait_for_steps("server", process)
         victim = next(pid for pid, words in processes_in(self.path("server")).items() if words[-2] == b"3")
         os.kill(victim, signal.SIGKILL)
@@ -257,7 +259,8 @@ class Failures(ServedTest):
         self.assertIn("server 3 (pid ", output)
         summary = self.summary("server")
         self.assertEqual(summary["status"], "lost")
-        self.assertIn("server 3 (pid ", summary["problem"])
+        self.assertRegex(summary["problem"], r"server 3 \(pid .*; \d+ updates since the checkpoint of step \d+ are lost|"
+                         r"server 3 \(pid .*; all \d+ updates are lost: there is no checkpoint yet")
         self.expect_nothing_left("server")
 
     def test_a_worker_that_dies_with_its_server_is_named_and_ends_the_job(self):
@@ -309,8 +312,8 @@ class Failures(ServedTest):
         for transport in SURVIVABLE:
             with self.subTest(transport=transport):
                 process = self.start(*self.small(transport, samples=15000), *ALGORITHMS["async"], "--workers", "2",
-                                     "--servers", "2", "--epochs", "2000", "--checkpoint-every", "50", "--transport",
-                                     transport)
+                                     "--servers", "2", "--replication", "1", "--epochs", "2000", "--checkpoint-every",
+                                     "50", "--transport", transport)
                 self.wait_for_steps(transport, process)
                 with open(self.path(transport) + "/logs/server-2.log") as log:
                     os.kill(int(log.read().split("server 2 (pid ")[1].split()[0]), signal.SIGKILL)

@@ -10,9 +10,12 @@ namespace distbelief {
 
 void CoordinatorState::on(Record& record, const control::LeasePlan& plan) {
   const bool leads = rules_.servers > 0 ? record.info.role == Role::server : record.info.rank == Rank{0};
-  if (!leads || leases_) {
+  if (!leads) {
     misbehaves(record, "a LeasePlan");
     return;
+  }
+  if (leases_) {
+    return;  // a leader before brought it, and died before it could say so to the next
   }
   LeaseTable::Options options = {.samples_per_epoch = plan.samples_per_epoch(),
                                  .first_epoch = plan.first_epoch(),

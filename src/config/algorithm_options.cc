@@ -38,6 +38,8 @@ constexpr std::array kUses = {
     OptionUse{"outer-momentum", kAveraging, "averaging"},
     OptionUse{"servers", [](const RunConfig& config) { return is_served(config); },
               "async, downpour, softsync, sandblaster, or sync with --backup-workers"},
+    OptionUse{"replication", [](const RunConfig& config) { return is_served(config); },
+              "async, downpour, softsync, sandblaster, or sync with --backup-workers"},
     OptionUse{"n-push", [](const RunConfig& config) { return kDownpour(config) || has_hogwild_workers(config); },
               "downpour, or --thread-mode hogwild"},
     OptionUse{"n-fetch", kDownpour, "downpour"},

@@ -94,6 +94,7 @@ constexpr Limits kCount{1, 1e15, "a whole number of 1 or more"};
 constexpr Limits kCountOrZero{0, 1e15, "a whole number of 0 or more"};
 constexpr Limits kWorkers{1, 4096, "a whole number from 1 to 4096"};
 constexpr Limits kServers{0, 4096, "a whole number from 0 to 4096"};
+constexpr Limits kHolders{1, 2, "1 or 2"};
 constexpr Limits kHistory{1, 100, "a whole number from 1 to 100"};
 constexpr Limits kShare{1e-9, 1, "a share above 0, up to 1"};
 constexpr Limits kGrowth{1, 1e9, "a number of 1 or more"};
@@ -273,6 +274,9 @@ std::vector<RunOption> make_options() {
       "servers", &RunConfig::servers, kServers, "N",
       "async, downpour, softsync, sync with backup workers: processes that hold the parameters; 0: each worker "
       "holds a part");
+  table.number("replication", &RunConfig::replication, kHolders, "N",
+               "with two servers or more: 2: each parameter is on two of them, and one may die; 1: when a server dies "
+               "the run ends, and goes on from its checkpoint");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
                "downpour, and others with --thread-mode hogwild: gradients of so many batches are summed before they "
                "are pushed");

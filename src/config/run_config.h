@@ -73,6 +73,7 @@ struct RunConfig {
   double outer_lr = 1;
   double outer_momentum = 0.9;
   std::int64_t servers = 1;  ///< of algorithms that have them
+  std::int64_t replication = 2;  ///< see holders_of()
   std::int64_t n_push = 1;
   std::int64_t n_fetch = 1;
   std::string prefetch = "auto";
@@ -162,6 +163,9 @@ std::string_view role_of_rank(const RunConfig& config, int rank);
 
 /// Workers that hold one copy of the network together, and how many copies there are.
 std::int64_t parts_of(const RunConfig& config);
+/// How many servers hold each parameter: one where there is one, where servers are inside workers, where the network is
+/// cut, and where all are threads of one process.
+std::int64_t holders_of(const RunConfig& config);
 std::int64_t replicas_of(const RunConfig& config);
 /// What was planned for another grid is forgotten: `before` is what a run was begun with, `config` what it shall be now.
 void forget_other_plan(const RunConfig& before, RunConfig& config);

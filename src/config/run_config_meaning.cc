@@ -35,6 +35,13 @@ std::int64_t parts_of(const RunConfig& config) {
                               : std::max<std::int64_t>(1, config.stages) * std::max<std::int64_t>(1, config.tensor);
 }
 
+std::int64_t holders_of(const RunConfig& config) {
+  constexpr std::int64_t kMostServers = 60;  // that tags can tell apart
+  const bool can = is_served(config) && config.servers > 1 && config.servers <= kMostServers && parts_of(config) == 1 &&
+                   config.transport != "threads";
+  return can ? config.replication : 1;
+}
+
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }
 
 std::int64_t global_batch(const RunConfig& config) {

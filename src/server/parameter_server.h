@@ -105,6 +105,11 @@ class ParameterServer {
   std::optional<std::string> save();
   /// Throws FileError, naming `source`. Nobody pushes meanwhile.
   void restore(std::string_view state, const std::string& source);
+  /// All that there is, of one moment, which become() of a server of the same blocks and options takes over. Nobody
+  /// changes anything meanwhile.
+  std::string copy();
+  /// Throws FileError, naming `source`.
+  void become(std::string_view state, const std::string& source);
   /// The same in pieces, for who is told to: `out` is filled as far as the state goes.
   ReplyHead save_piece(std::uint64_t offset, std::span<std::byte> out);
   /// False: the state is damaged, or not of this server.
@@ -130,14 +135,16 @@ class ParameterServer {
 
     std::size_t size() const { return static_cast<std::size_t>(range.size()); }
     std::size_t end_place() const { return place + size(); }
-    /// Values and vectors are of one moment only while nobody orders anything.
-    void visit_state(StateVisitor& visitor) const;
+    /// Values and vectors are of one moment only while nobody orders anything. `all`: the gradient too that is being
+    /// added up.
+    void visit_state(StateVisitor& visitor, bool all = false) const;
   };
   /// Gives a block its part of a push.
   using ApplyToBlock = std::function<UpdateReport(const Block&, const UpdateOptions&, Version seen)>;
   /// Takes from `runs` those that are in the block, which are the first.
   static FloatRuns take_runs_of(const Block& block, std::span<const FloatRun>& runs);
 
+  void visit_all(StateVisitor& visitor);
   /// Pushes of leases below are done.
   void raise_low_water_locked(std::uint64_t low_water);
   bool is_late(const RequestHead& head, std::span<const std::uint64_t> seen) const;

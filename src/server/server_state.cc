@@ -84,11 +84,11 @@ SavedLeases saved_leases(std::string_view state, const std::string& source) {
   return saved;
 }
 
-void ParameterServer::Block::visit_state(StateVisitor& visitor) const {
+void ParameterServer::Block::visit_state(StateVisitor& visitor, bool all) const {
   shard->visit_values_and_state(visitor);
   if (vectors) {
     shard->rewrite([&] {
-      vectors->visit_state(visitor);
+      vectors->visit_state(visitor, all);
       return false;
     });
   }
@@ -106,6 +106,7 @@ void ParameterServer::set_values(std::span<const float> values) {
 void ParameterServer::mark() {
   const std::scoped_lock lock(leases_mutex_);
   marked_ = true;
+  done_.clear();  // of a save that never came, or that a backup does not hear of
 }
 
 std::optional<std::string> ParameterServer::save() {
@@ -173,6 +174,72 @@ void ParameterServer::restore(std::string_view state, const std::string& source)
       low_water_ = std::min(low_water_, lease.id);
     }
   }
+}
+
+namespace {
+
+void visit_flag(StateVisitor& visitor, std::string_view name, bool& flag) {
+  std::uint64_t value = flag ? 1 : 0;
+  visitor.number(name, value);
+  flag = value != 0;
+}
+
+void visit_set(StateVisitor& visitor, std::string_view name, std::set<std::uint64_t>& set) {
+  std::vector<std::uint64_t> numbers(set.begin(), set.end());
+  visitor.numbers(name, numbers);
+  set = {numbers.begin(), numbers.end()};
+}
+
+void visit_runs(StateVisitor& visitor, std::string_view name, std::map<std::uint64_t, SampleRun>& runs) {
+  constexpr std::size_t kNumbers = 4;
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [id, run] : runs) {
+    numbers.insert(numbers.end(), {id, static_cast<std::uint64_t>(run.epoch), static_cast<std::uint64_t>(run.first),
+                                   static_cast<std::uint64_t>(run.count)});
+  }
+  visitor.numbers(name, numbers);
+  runs.clear();
+  for (std::size_t i = 0; i + kNumbers <= numbers.size(); i += kNumbers) {
+    runs[numbers[i]] = {.epoch = static_cast<std::int64_t>(numbers[i + 1]),
+                        .first = static_cast<std::int64_t>(numbers[i + 2]),
+                        .count = static_cast<std::int64_t>(numbers[i + 3])};
+  }
+}
+
+}  // namespace
+
+void ParameterServer::visit_all(StateVisitor& visitor) {
+  auto factor = std::uint64_t{std::bit_cast<std::uint32_t>(rate_factor_.load())};
+  visitor.number("rate_factor", factor);
+  rate_factor_ = std::bit_cast<float>(static_cast<std::uint32_t>(factor));
+  {
+    const std::scoped_lock lock(pushes_mutex_);
+    visit_set(visitor, "fenced", fenced_);
+    visit_set(visitor, "idle", idle_);
+    visit_flag(visitor, "over", over_);
+  }
+  {
+    const std::scoped_lock lock(leases_mutex_);
+    visitor.number("lowest_lease", low_water_);
+    visit_runs(visitor, "leases", leases_);
+    visit_flag(visitor, "marked", marked_);
+    visit_runs(visitor, "done", done_);
+  }
+  for (const Block& block : blocks_) {
+    block.visit_state(visitor, true);
+  }
+}
+
+std::string ParameterServer::copy() {
+  StateWriter writer;
+  visit_all(writer);
+  return writer.take();
+}
+
+void ParameterServer::become(std::string_view state, const std::string& source) {
+  StateReader reader(state, source);
+  visit_all(reader);
+  reader.expect_end();
 }
 
 ReplyHead ParameterServer::save_piece(std::uint64_t offset, std::span<std::byte> out) {

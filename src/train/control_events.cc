@@ -31,6 +31,7 @@ void ControlEvents::operator()(const MemberEvent& event) {
   } else if (const auto* order = std::get_if<Order>(&event)) {
     stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers);
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
+    given_up_ = given_up_ || gone->fenced;
     end_all_waits("the coordinator is lost: " + gone->reason);
   } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
     end_all_waits("the job has ended without this process: " + ended->reason);

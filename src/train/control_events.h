@@ -34,6 +34,8 @@ class ControlEvents {
   bool stop() const { return stop_; }
   /// There is no coordinator any more, or it has ended the job; nothing new will be heard.
   bool coordinator_lost() const { return coordinator_gone_; }
+  /// The coordinator gave this process up, and the job goes on without it.
+  bool given_up() const { return given_up_; }
   /// Who is dead, in the order in which it became known.
   std::vector<Rank> lost();
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
@@ -60,6 +62,7 @@ class ControlEvents {
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> coordinator_gone_ = false;
+  std::atomic<bool> given_up_ = false;
   std::atomic<const ProcessLog*> log_ = nullptr;
 };
 

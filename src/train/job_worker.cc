@@ -28,6 +28,7 @@ namespace {
 constexpr std::chrono::seconds kJoinPatience{60};
 constexpr std::chrono::milliseconds kBetweenLooksForStop{100};
 constexpr std::chrono::seconds kLeavePatience{5};
+constexpr std::chrono::seconds kLeadPatience{10};
 std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const JobAccess& job) {
   std::vector<Address> addresses;
   for (const MemberInfo& member : view.members) {
@@ -145,6 +146,7 @@ class ServedWatch {
     return names;
   }
   bool given_up() const { return events_.coordinator_lost() || events_.stop(); }
+  bool is_given_up() const { return events_.given_up(); }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }
 
  private:
@@ -153,9 +155,38 @@ class ServedWatch {
   std::map<std::uint64_t, Rank> workers_;  // by incarnation
 };
 
+/// Who holds which parameters, where each has two holders.
+std::unique_ptr<ServedRoutes> served_routes(const RunConfig& config, const View& view, ControlEvents& events,
+                                            const ServedWatch& watch) {
+  if (holders_of(config) < 2) {
+    return nullptr;
+  }
+  std::vector<std::string> hosts;
+  for (const MemberInfo& other : view.members) {
+    if (other.role == Role::server) {
+      hosts.push_back(other.host);
+    }
+  }
+  const int workers = workers_in(view);
+  return std::make_unique<ServedRoutes>(
+      hosts,
+      ServedRoutes::Events{.lost =
+                               [&events, workers] {
+                                 std::vector<int> servers;
+                                 for (const Rank rank : events.lost()) {
+                                   if (rank.value >= workers) {
+                                     servers.push_back(rank.value - workers);
+                                   }
+                                 }
+                                 return servers;
+                               },
+                           .is_gone = [&watch, workers](int server) { return watch.is_gone(Rank{workers + server}); }});
+}
+
 ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSource& leases, ServedWatch& watch,
-                       int parts) {
+                       ServedRoutes* routes, int parts) {
   ServedTeam team;
+  team.routes = routes;
   team.parts = parts;
   team.fabric = &fabric;
   team.view = static_cast<std::uint32_t>(view.number);
@@ -179,9 +210,15 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
     member.confirm_fence(incarnation, progress);
   };
   team.workers_left = [&watch] { return watch.workers_left(); };
+  team.still_leads = [&member, &watch] {
+    (void)member.flush(Clock::now() + kLeadPatience);  // the answer brings what it has missed
+    return !watch.is_given_up();
+  };
   team.names_left = [&watch] { return watch.names_left(); };
   team.given_up = [&watch] { return watch.given_up(); };
-  team.leader_left = [&watch, leader = team.leader()] { return watch.is_gone(leader); };
+  team.leader_left = [&watch, routes, leader = team.leader()] {
+    return routes != nullptr ? !routes->leader() : watch.is_gone(leader);
+  };
   return team;
 }
 
@@ -343,10 +380,15 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
     CoordinatorLeases leases(member);
     ServedWatch watch(member, events, *view);
+    const std::unique_ptr<ServedRoutes> routes = served_routes(config, *view, events, watch);
     ServedTeam served =
-        served_team(member, *view, *fabric, leases, watch, static_cast<int>(parts_of(config)));
+        served_team(member, *view, *fabric, leases, watch, routes.get(), static_cast<int>(parts_of(config)));
     const bool is_served_job = is_served(config);
-    const bool leads = is_served_job ? served.leads() : group.position() == 0;
+    const auto leads = [&] {
+      return routes != nullptr ? !served.is_worker() && routes->now().leader() == served.number()
+             : is_served_job   ? served.leads()
+                               : group.position() == 0;
+    };
     WorkerObserver observer(member, activity, log, leads, show);
     std::optional<WorkerChaos> chaos;
     if (!config.chaos.empty()) {
@@ -374,7 +416,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       const RunSummary summary = Trainer::in_team(team, options.folder, options.resumes, config, observer).run(stop);
       result.exit_code = exit_code_of(summary);
       result.summary = summary;
-      result.tells = leads || (!is_served_job && summary.status == "lost" && team.takes_over());
+      result.tells = leads() || (!is_served_job && summary.status == "lost" && team.takes_over());
       log.line(fmt::format("ends: {}{}", summary.status, summary.problem.empty() ? "" : ": " + summary.problem));
       if (result.tells) {
         observer.relay().ended(summary);

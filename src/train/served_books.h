@@ -60,6 +60,10 @@ class ServedBooks {
   /// The first of the closed epochs has been evaluated, and is not told again.
   void evaluated();
 
+  /// Of books that heard the same as those of a leader which is lost, and evaluated so many epochs: take() tells of
+  /// those after.
+  void take_over(std::int64_t evaluated_epochs);
+
   /// All of it as bytes, to go on from.
   std::string save();
   /// What saved books are of, to be compared before a run goes on from them.

@@ -29,6 +29,7 @@ struct Team {
   int restarts = 0;                    ///< how often the launcher has started this job again
 
   const ServedTeam* served = nullptr;  ///< borrowed: the parameters are with servers, and there is no group
+  bool took_over = false;              ///< likewise: the server that led is lost, and this one leads now
 
   int position() const { return group == nullptr ? 0 : group->position(); }
   int size() const { return group == nullptr ? 1 : group->size(); }
@@ -37,7 +38,7 @@ struct Team {
   int replica() const { return across() == nullptr ? 0 : across()->position(); }
   int replicas() const { return across() == nullptr ? 1 : across()->size(); }
   int workers() const { return served != nullptr ? served->workers : size(); }
-  bool leads() const { return served != nullptr ? served->leads() : position() == 0; }
+  bool leads() const { return took_over || (served != nullptr ? served->leads() : position() == 0); }
 
   /// Adds up the sums of all replicas, in their order.
   Outcome sum(LossSums& sums) const;

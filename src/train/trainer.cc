@@ -99,6 +99,15 @@ std::string copies_text(const Grid& grid, std::int64_t micro_batches) {
                      grid_text(grid, micro_batches));
 }
 
+/// What the death of a server means.
+std::string copies_of_parameters_text(const RunConfig& config) {
+  if (holders_of(config) > 1) {
+    return "copies  each parameter is on two servers: one of them may die";
+  }
+  return fmt::format("copies  none{}: when a server dies the run ends, and goes on from its last checkpoint",
+                     config.servers == 1 ? ", as there is one server" : "");
+}
+
 }  // namespace
 
 Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described)
@@ -305,6 +314,9 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
             : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
     lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
                                                 run.config.algorithm, updates));
+    if (!run.team.served->inside && run.config.transport != "threads") {
+      lines.insert(lines.begin() + 4, copies_of_parameters_text(run.config));
+    }
     if (run.grid.parts() > 1) {
       lines.insert(lines.begin() + 4, "cut     " + copies_text(run.grid, run.replica_options.micro_batches));
     }

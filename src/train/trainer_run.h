@@ -169,10 +169,28 @@ struct Trainer::Run {
   using WorkingPart = std::function<RunSummary(const Working&, const std::function<bool()>& stop_requested)>;
   RunSummary lead_and_work(ServedLinks& links, const Part& lead, const WorkingPart& work,
                            const std::function<bool()>& stop_requested);
-  /// Of a member that does not lead.
-  RunSummary follow(ServedLinks& links, const WorkingPart& work, const std::function<bool()>& stop_requested);
-  RunSummary lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
+  /// Of a member that does not lead, as long as it does not: `take_over` is what it does from then on.
+  RunSummary follow(ServedLinks& links, const WorkingPart& work, const Part& take_over,
+                    const std::function<bool()>& stop_requested);
+  /// With `note` in the place of a leader that is lost, which kept it last: see Leading.
+  RunSummary lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books, const std::optional<std::string>& note,
                   const std::function<bool()>& stop_requested);
+  /// What a leader keeps for the next one: where the run stands, these numbers, and what it knows besides.
+  std::string leader_note(std::map<std::string, std::vector<std::uint64_t>> numbers, const std::string& own) const;
+  struct TakenOver {
+    std::map<std::string, std::vector<std::uint64_t>> numbers;
+    std::string own;
+  };
+  /// From here on this server leads, where another stood when it kept this. Opens the run's folder. Throws Error when
+  /// it is not to be seen here.
+  TakenOver take_over_from(const std::string& note);
+  /// A leader's, before it writes anything: whether it was stopped so long that another may lead now, and one does.
+  /// `looked_at` is when it looked last.
+  bool deposed(Clock::time_point& looked_at) const;
+  /// Of a leader that is: it ends without a word in the run's folder.
+  RunSummary end_deposed() const;
+  /// Of a run that ends because parameters are lost: how much was done since the checkpoint that is left.
+  std::string rolled_back() const;
   /// What leaders have in common. One version of each block, into the replica; the states of all servers, into a
   /// checkpoint: false when there is none, and `servers` says whether they live.
   Outcome snapshot(LeaderLinks& leader);
@@ -186,7 +204,8 @@ struct Trainer::Run {
   RunSummary train_sandblaster(const std::function<bool()>& stop_requested);
   RunSummary work_on_portions(ServedLinks& links, const Sampler& sampler, const Working& working,
                               const std::function<bool()>& stop_requested);
-  RunSummary lead_sandblaster(ServedLinks& links, PortionBooks& books, const std::function<bool()>& stop_requested);
+  RunSummary lead_sandblaster(ServedLinks& links, PortionBooks& books, const std::optional<std::string>& note,
+                              const std::function<bool()>& stop_requested);
   struct Blasting;
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.

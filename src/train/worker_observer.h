@@ -13,29 +13,31 @@ namespace distbelief {
 /// Writes down what happens. The leader's also relays what people should see, or shows it.
 class WorkerObserver : public RunObserver {
  public:
-  WorkerObserver(Member& member, WorkerActivity& activity, const ProcessLog& log, bool leads, RunObserver* show)
+  /// `leads` is asked each time: another may lead later.
+  WorkerObserver(Member& member, WorkerActivity& activity, const ProcessLog& log, std::function<bool()> leads,
+                 RunObserver* show)
       : activity_(activity),
         log_(log),
         relay_([&](const std::string& line) { member.notice(line); }),
         shown_(show == nullptr ? relay_ : *show),
-        leads_(leads) {}
+        leads_(std::move(leads)) {}
   void started(const std::vector<std::string>& lines) override {
     for (const std::string& line : lines) {
       log_.line(line);
     }
-    if (leads_) {
+    if (leads_()) {
       shown_.started(lines);
     }
   }
   void stepped(const ProgressState& state) override {
     activity_.stepped(state);
-    if (leads_) {
+    if (leads_()) {
       shown_.stepped(state);
     }
   }
   void epoch_ended(const EpochReport& report) override {
     log_.line(fmt::format("epoch {} ended: loss {:.4f}", report.epoch, unsigned_nan(report.train_loss)));
-    if (leads_) {
+    if (leads_()) {
       shown_.epoch_ended(report);
     }
   }
@@ -50,7 +52,7 @@ class WorkerObserver : public RunObserver {
   const ProcessLog& log_;
   RunRelay relay_;
   RunObserver& shown_;
-  const bool leads_;
+  const std::function<bool()> leads_;
 };
 
 }  // namespace distbelief
