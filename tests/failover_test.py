@@ -31,16 +31,26 @@ class FailoverTest(served_test.ServedTest):
         with open(path) as file:
             return file.read().count("\n")
 
+    def copies_made(self, name):
+        """How often a server had a new copy of something that had lost one."""
+        folder = self.path(name) + "/logs/"
+        count = 0
+        for log in os.listdir(folder):
+            with open(folder + log) as file:
+                count += file.read().count(" has its copy of what server ")
+        return count
+
     def kill_servers(self, name, process, ranks):
-        """Kills one after the other, each a random while after training went on from the death before."""
+        """Kills one after the other, each a random while after training went on from the death before, and what had one
+        holder left has two again: each holds two things while there are three servers, and two have what there is."""
         moments = random.Random(f"{SEED} {name} {ranks}")
-        for rank in ranks:
+        for killed, rank in enumerate(ranks):
             later = self.rows(name) + moments.randrange(2, 20)
 
-            def went_on(later=later):
+            def went_on(later=later, copies=2 * killed):
                 if process.poll() is not None:
                     self.fail(f"the job ended before server {rank} was killed: {process.communicate()[0]}")
-                return self.rows(name) >= later
+                return self.rows(name) >= later and self.copies_made(name) >= copies
 
             self.wait_until(went_on, f"training to go on before server {rank} is killed")
             os.kill(self.pid_of_server(name, rank), signal.SIGKILL)

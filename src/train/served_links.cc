@@ -339,7 +339,33 @@ void ServedLinks::watch() {
   watch_for_lost_workers();
 }
 
+bool ServedLinks::settled() {
+  const Ownership now = team_.routes->now();
+  for (int number = 0; number < team_.servers; ++number) {
+    const Ownership::Holders holders = now.of(number);
+    const Shelf* shelf = find_shelf(0, number);
+    if ((holders.primary == team_.number() && (shelf == nullptr || shelf->open_port == nullptr)) ||
+        (holders.backup == team_.number() && (shelf == nullptr || !shelf->ordered->whole()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void ServedLinks::tell_whole_copies() {
+  std::erase_if(incomplete_, [&](const Shelf* shelf) {
+    const bool whole = shelf->ordered->whole();
+    if (whole) {
+      const std::scoped_lock lock(shelves_mutex_);
+      news_.push_back(fmt::format("server {} has its copy of what server {} holds", team_.fabric->rank().value,
+                                  team_.rank_of_server(held_->of(shelf->number).primary).value));
+    }
+    return whole;
+  });
+}
+
 void ServedLinks::watch_for_lost_servers() {
+  tell_whole_copies();
   const Ownership now = team_.routes->now();
   if (now.losses() == held_->losses() || !broken().empty()) {
     return;
@@ -374,9 +400,12 @@ void ServedLinks::watch_for_lost_servers() {
             view_of_shelf(team_.view, static_cast<std::size_t>(number)), [this] { link_.wake(); });
         moving_.push_back(&made);
       });
+      incomplete_.push_back(&made);
     }
   }
-  tell_news(now);
+  if (now.leader() == self) {
+    tell_news(now);
+  }
   held_ = now;
 }
 

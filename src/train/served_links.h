@@ -74,7 +74,10 @@ class ServedLinks {
   std::string note();
   /// Why this process cannot answer for what it should; empty: it can.
   std::string broken();
-  /// What became of the parameters of servers that were lost since the last call, in words.
+  /// It has all that it is to hold, as far as it knows: the next one may die.
+  bool settled();
+  /// What became since the last call of the parameters of servers that were lost, in words: all of it for the leader,
+  /// and for others what they alone know.
   std::vector<std::string> take_news();
 
  private:
@@ -122,6 +125,7 @@ class ServedLinks {
   void watch_for_lost_servers();
   void promote(Shelf& shelf, std::optional<Rank> backup);
   void tell_news(const Ownership& now);
+  void tell_whole_copies();
   /// Fences workers that are gone, and says how far they came; where servers are inside, lets nobody wait for them.
   void watch_for_lost_workers();
   std::uint64_t fence(Shelf& shelf, std::uint64_t incarnation);
@@ -146,6 +150,7 @@ class ServedLinks {
   std::vector<ServerClient*> clients_;
   std::optional<Ownership> held_;  // these three: of the thread that watches: as this process has acted on it
   std::vector<ServedTeam::LostWorker> lost_workers_;
+  std::vector<const Shelf*> incomplete_;  // copies that are being made here
   std::vector<Fence> fences_;  // that not every backup has
   std::jthread watching_;  ///< a server's; last: it stops before the rest goes
 };

@@ -199,10 +199,19 @@ void expect_no_push_lost(std::int64_t floats, int servers, const std::vector<int
       workers.emplace_back([&, worker] { push_ones(job, worker, kPushes); });
     }
     std::mt19937 draw(seed);
+    std::set<int> dead;
     for (const int victim : victims) {
       std::this_thread::sleep_for(std::chrono::microseconds(draw() % 20'000));
       job.kill_servers({victim});
-      std::this_thread::sleep_for(std::chrono::milliseconds(60));  // until it has a new backup
+      dead.insert(victim);
+      ASSERT_TRUE(wait_until([&] {  // new copies are made
+        for (int server = 0; server < servers; ++server) {
+          if (!dead.contains(server) && !job.server(server).settled()) {
+            return false;
+          }
+        }
+        return true;
+      }));
     }
   }
   const std::vector<float> values = fetched(job, 0);

@@ -153,6 +153,9 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work, con
     }
   }
   while (served.is_server() && !served.leader_left()) {
+    for (const std::string& text : links.take_news()) {
+      observer.note(text);
+    }
     if (const std::string lost = links.broken(); !lost.empty()) {
       summary.status = "lost";
       summary.problem = team.explain ? team.explain(lost) : lost;
