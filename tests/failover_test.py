@@ -101,6 +101,29 @@ class Servers(FailoverTest):
         self.expect_every_sample_once(name, 32 * self.SAMPLES)
 
 
+    def test_a_leader_that_was_stopped_finds_another_in_its_place_and_writes_nothing_more(self):
+        name, epochs = "zombie", 100
+        process = self.start(*self.small(name, samples=self.SAMPLES, noise=1), *ALGORITHMS["async"], "--workers", "3",
+                             "--servers", "3", "--epochs", str(epochs), "--transport", "socket")
+        self.wait_for_steps(name, process)
+        leader = self.pid_of_server(name, 3)
+        os.kill(leader, signal.SIGSTOP)
+
+        def is_led_by_another():
+            with open(self.path(name) + "/logs/server-4.log") as log:
+                return "server 4 leads from here on" in log.read()
+
+        self.wait_until(is_led_by_another, "another server to lead")
+        os.kill(leader, signal.SIGCONT)
+        self.expect_end(name, process, [3], epochs * self.SAMPLES)
+        with open(self.path(name) + "/logs/server-3.log") as log:
+            self.assertIn("ends: lost: this process was silent for too long, and another server leads", log.read())
+        with open(self.path(name) + "/metrics.jsonl") as file:
+            rows = [json.loads(line) for line in file]
+        self.assertEqual(len([row for row in rows if "epoch_train_loss" in row]), epochs)
+        self.assertEqual(sorted(row["step"] for row in rows), [row["step"] for row in rows])
+
+
 class Sandblaster(FailoverTest):
     def test_the_objective_goes_on_downwards_whoever_dies(self):
         for ranks in ([4, 3], [3, 5]):
