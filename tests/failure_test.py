@@ -121,17 +121,6 @@ class Restarts(FailureTest):
         self.assertIn("chaos: worker 0 killed at step 30", output)
         self.expect_nothing_left("run")
 
-    def test_follow_the_coordinators_death(self):
-        process = self.start(*self.team("run", "socket", "--epochs", "40", "--restarts", "1", "--checkpoint-every", "10"))
-        self.wait_for_steps("run", process)
-        coordinator = [pid for pid, words in processes_in(self.path("run")).items() if b"coordinator" in words]
-        os.kill(coordinator[0], signal.SIGKILL)
-        output, _ = process.communicate(timeout=DEADLINE)
-        self.assertEqual(process.returncode, 0, output)
-        self.assertIn("restart 1 of 1 from the newest checkpoint; lost was coordinator (pid ", output)
-        self.assertEqual(self.summary("run")["samples"]["applied"], 60000)
-        self.expect_nothing_left("run")
-
 
 class Stalls(FailureTest):
     def stalled(self, output):

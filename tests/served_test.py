@@ -280,19 +280,15 @@ class Failures(ServedTest):
         self.assertRegex(summary["problem"], "worker [01] .*killed by signal 9")
         self.expect_nothing_left("all")
 
-    def test_all_end_when_the_coordinator_or_the_launcher_is_killed(self):
+    def test_all_end_when_the_launcher_is_killed(self):
         for transport in SURVIVABLE:
-            for victim in ("coordinator", "launcher"):
-                with self.subTest(transport=transport, victim=victim):
-                    name = f"{victim}-{transport}"
-                    process = self.start(*self.small(name, samples=15000), *ALGORITHMS["async"], "--workers", "2",
-                                         "--servers", "2", "--epochs", "2000", "--transport", transport)
-                    self.wait_for_steps(name, process)
-                    pid = process.pid if victim == "launcher" else next(
-                        pid for pid, words in processes_in(self.path(name)).items() if b"coordinator" in words)
-                    os.kill(pid, signal.SIGKILL)
-                    process.communicate(timeout=job_test.DEADLINE)
-                    self.wait_until(lambda: not processes_in(self.path(name)), "all processes to end")
+            with self.subTest(transport=transport):
+                process = self.start(*self.small(transport, samples=15000), *ALGORITHMS["async"], "--workers", "2",
+                                     "--servers", "2", "--epochs", "2000", "--transport", transport)
+                self.wait_for_steps(transport, process)
+                os.kill(process.pid, signal.SIGKILL)
+                process.communicate(timeout=job_test.DEADLINE)
+                self.wait_until(lambda name=transport: not processes_in(self.path(name)), "all processes to end")
 
     def test_a_loss_that_is_not_finite_ends_the_job_and_is_named(self):
         for transport in TRANSPORTS:

@@ -65,6 +65,7 @@ void add_commands(CLI::App& app, const Terminal& terminal, const JobPlace& place
   add_eval_command(app, terminal);
   add_predict_command(app);
   add_status_command(app, terminal);
+  add_leave_command(app);
   add_info_command(app);
   add_plan_command(app, terminal, place);
   add_models_command(app, terminal);

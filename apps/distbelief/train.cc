@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cluster/chaos_random.h"
 #include "cluster/child_process.h"
 #include "commands.h"
 #include "given_config.h"
 #include "metrics/format.h"
 #include "signals.h"
+#include "train/chaos_verdict.h"
 #include "train/job_hosts.h"
 #include "train/job_launch.h"
 #include "train/job_rank.h"
@@ -67,6 +69,19 @@ std::string way_on(const RunSummary& summary) {
 
 /// 4: nobody here asked for it.
 int code_of_stop() { return stop_signal() == 0 ? 4 : 128 + stop_signal(); }
+
+/// 0, or the exit code of a run that did not keep what it must keep, whatever --chaos does.
+int show_verdict(const RunConfig& config, const RunSummary& summary) {
+  if (config.chaos.empty() || summary.status == "interrupted" || !std::filesystem::exists(summary.folder)) {
+    return 0;
+  }
+  const ChaosVerdict verdict = judge_chaos(config, summary);
+  fmt::print("chaos           {}\n", verdict.text());
+  if (std::filesystem::exists(summary.folder / "summary.json")) {
+    write_verdict(verdict, summary.folder);
+  }
+  return verdict.passed() ? 0 : 1;
+}
 
 int show_summary(const RunSummary& summary) {
   fmt::print("\n");
@@ -131,6 +146,23 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   return config;
 }
 
+/// Says what --chaos random:SEED means for this job.
+void draw_chaos(RunConfig& config, const MpiLauncher& launcher, RunObserver& show) {
+  const std::string drawn = config.chaos;
+  if (!random_chaos_seed(drawn)) {
+    return;
+  }
+  RunConfig job = config;
+  if (launcher.size > 1) {  // whose ranks are the workers and the servers
+    job.workers = std::max<std::int64_t>(1, launcher.size - (processes_of(config) - config.workers));
+  }
+  settle_chaos(job);
+  config.chaos = job.chaos;
+  if (launcher.rank == 0) {
+    show.note(fmt::format("chaos   {} is: {}", drawn, config.chaos));
+  }
+}
+
 std::string mpirun_of_this_build() { return mpi_of_this_build() == "MPICH" ? "mpiexec.hydra" : "mpirun.openmpi"; }
 
 /// What people should know before they rely on MPI for more than it gives.
@@ -185,12 +217,18 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
     std::int64_t asked = 0;
     RunConfig config = resolve(*arguments, asked);
     ShowRun show(terminal, config);
+    if (place.mpi.size > 1 && config.algorithm == "local") {
+      config.algorithm = "allreduce";  // one process a rank; `local` would be as many runs of their own
+    }
+    draw_chaos(config, place.mpi, show);
+    const auto end_of = [&config](const RunSummary& summary) {
+      const int code = show_summary(summary);
+      const int verdict = show_verdict(config, summary);
+      return code != 0 ? code : verdict;
+    };
     const bool resumes = !arguments->resume.empty();
     const auto stop_requested = [] { return stop_signal() != 0; };
     if (place.mpi.size > 1) {
-      if (config.algorithm == "local") {
-        config.algorithm = "allreduce";  // one process a rank; `local` would be as many runs of their own
-      }
       catch_stop_signals();
       const WorkerResult result = train_as_rank({.launcher = place.mpi,
                                                  .program = place.program,
@@ -199,7 +237,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
                                                  .version = DISTBELIEF_VERSION,
                                                  .workers = asked},
                                                 config, show, stop_requested);
-      exit_code = result.tells ? show_summary(result.summary) : result.exit_code;
+      exit_code = result.tells ? end_of(result.summary) : result.exit_code;
       if (result.leave_at_once) {
         std::fflush(nullptr);
         ::_exit(exit_code);
@@ -221,25 +259,24 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
         warn_of_mpi(config, show);
       }
       if (transport == "threads") {
-        exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
+        exit_code = end_of(train_on_threads(folder, resumes, config, show, stop_requested));
         return;
       }
-      exit_code = show_summary(train_in_processes({.program = place.program,
-                                                   .environment = place.environment,
-                                                   .folder = folder,
-                                                   .resumes = resumes,
-                                                   .transport = transport,
-                                                   .mpirun = mpirun_of_this_build(),
-                                                   .version = DISTBELIEF_VERSION,
-                                                   .as_root = place.as_root,
-                                                   .stop_at_once = [] { return stop_signals() > 1; }},
-                                                  config, show, stop_requested));
+      exit_code = end_of(train_in_processes({.program = place.program,
+                                             .environment = place.environment,
+                                             .folder = folder,
+                                             .resumes = resumes,
+                                             .transport = transport,
+                                             .mpirun = mpirun_of_this_build(),
+                                             .version = DISTBELIEF_VERSION,
+                                             .as_root = place.as_root,
+                                             .stop_at_once = [] { return stop_signals() > 1; }},
+                                            config, show, stop_requested));
       return;
     }
-    Trainer trainer =
-        resumes ? Trainer::resume(arguments->resume, std::move(config), show) : Trainer(std::move(config), show);
+    Trainer trainer = resumes ? Trainer::resume(arguments->resume, config, show) : Trainer(config, show);
     catch_stop_signals();
-    exit_code = show_summary(trainer.run(stop_requested));
+    exit_code = end_of(trainer.run(stop_requested));
   });
 }
 

@@ -169,6 +169,11 @@ void forget_other_plan(const RunConfig& before, RunConfig& config);
 /// InputError when they contradict each other.
 void settle_grid(RunConfig& config);
 
+/// Whether training goes on when a worker dies, as long as another lives.
+bool goes_on_without_a_worker(const RunConfig& config);
+/// --chaos random:SEED becomes the script that it means for this job. Throws InputError when there can be none.
+void settle_chaos(RunConfig& config);
+
 /// Samples that all workers together take in a step, and the most that one of them takes.
 std::int64_t global_batch(const RunConfig& config);
 std::int64_t batch_per_worker(const RunConfig& config);

@@ -119,6 +119,8 @@ class ParameterServer {
   std::uint64_t next_push(std::uint64_t lease) const;
   /// Leases that pushes came from and that are not known to be done, with next_push().
   std::vector<PushId> open_leases() const;
+  /// The same with their samples.
+  SavedLeases leases() const;
 
  private:
   struct Block {

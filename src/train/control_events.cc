@@ -29,7 +29,7 @@ void ControlEvents::operator()(const MemberEvent& event) {
     const std::scoped_lock lock(mutex_);
     lose_those_that_left(*changed);
   } else if (const auto* order = std::get_if<Order>(&event)) {
-    stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers);
+    stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers) || order->what == Order::What::leave;
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
     end_all_waits("the coordinator is lost: " + gone->reason);
   } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
@@ -93,7 +93,10 @@ void ControlEvents::write_down(const MemberEvent& event) const {
   } else if (const auto* view = std::get_if<View>(&event)) {
     log->line(fmt::format("heard: view {} with {} members: {}", view->number, view->members.size(), view->reason));
   } else if (const auto* order = std::get_if<Order>(&event)) {
-    log->line(fmt::format("heard: order to {}: {}", order->what == Order::What::stop ? "stop" : "write a checkpoint",
+    log->line(fmt::format("heard: order to {}: {}",
+                          order->what == Order::What::stop    ? "stop"
+                          : order->what == Order::What::leave ? "leave"
+                                                              : "write a checkpoint",
                           order->reason));
   }
 }

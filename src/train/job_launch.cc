@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cluster/coordinator.h"
 #include "cluster/job_file.h"
 #include "cluster/launcher.h"
 #include "cluster/member.h"
@@ -69,11 +70,7 @@ class Job {
         restarts_(restarts),
         observer_(observer),
         logs_(options.folder / "logs"),
-        launcher_({.host = this_machine().host, .on_exit = [this](const ProcessExit& exit) {
-                     if (member_ != nullptr) {
-                       member_->report_exit(exit);
-                     }
-                   }}) {
+        launcher_({.host = this_machine().host, .on_exit = [this](const ProcessExit& exit) { saw(exit); }}) {
     std::filesystem::create_directories(logs_);
   }
 
@@ -122,6 +119,16 @@ class Job {
   }
 
  private:
+  void saw(const ProcessExit& exit) {
+    if (member_ != nullptr) {
+      member_->report_exit(exit);
+    }
+    if (exit.name == "coordinator" && exit.starts_again) {
+      observer_.note(fmt::format("coordinator (pid {} on {}) {}: started again, training goes on", exit.pid, exit.host,
+                                 describe(ProcessEnd{.exit_code = exit.exit_code, .signal = exit.signal})));
+    }
+  }
+
   ProcessSpec process(const std::string& name, std::vector<std::string> argv) const {
     return {.name = name, .argv = std::move(argv), .environment = environment(), .log = log_of(name)};
   }
@@ -148,7 +155,8 @@ class Job {
 
   void start_coordinator() {
     remove_stale_job_file(options_.folder);
-    launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}));
+    launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}),
+                    {.times = kCoordinatorReturns, .only_when_killed = true, .arguments = {"--again"}});
     const Clock::time_point deadline = Clock::now() + kBeginPatience;
     while (!std::filesystem::exists(job_file_path(options_.folder))) {
       if (launcher_.run_until(Clock::now() + std::chrono::milliseconds(5)) || Clock::now() > deadline) {
@@ -193,7 +201,7 @@ class Job {
         invitation.rank = rank;
         invitation.launch = launcher_.next_launch();
         spec.input = invitation.text();
-        launcher_.start(spec, 0, Launcher::WhenLost::others_go_on);
+        launcher_.start(spec, {}, Launcher::WhenLost::others_go_on);
       }
     }
   }
@@ -228,7 +236,7 @@ class Job {
     for (std::int64_t rank = 0; rank < processes_of(config_); ++rank) {
       worker.back() = std::to_string(rank);
       const std::string name = fmt::format("{} {}", role_of_rank(config_, static_cast<int>(rank)), rank);
-      launcher_.start(process(name, worker), 0, Launcher::WhenLost::others_go_on);
+      launcher_.start(process(name, worker), {}, Launcher::WhenLost::others_go_on);
     }
   }
 

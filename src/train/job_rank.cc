@@ -1,10 +1,14 @@
 #include "train/job_rank.h"
 
+#include <condition_variable>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "base/error.h"
 #include "cluster/child_process.h"
+#include "cluster/coordinator.h"
 #include "cluster/job_file.h"
 #include "train/job_invitation.h"
 #include "train/run_remainder.h"
@@ -26,22 +30,62 @@ std::vector<std::string> coordinator_command(const RankOptions& options, const s
   return argv;
 }
 
-/// The coordinator of the first rank. Ends by itself when all workers are done or dead; killed when we give up before.
-struct CoordinatorProcess {
+/// The coordinator of the first rank, which a thread watches: when it is killed, it is started again. Ends by itself
+/// when all workers are done or dead; killed when we give up before.
+class CoordinatorProcess {
+ public:
   CoordinatorProcess(const RankOptions& options, const std::filesystem::path& folder)
-      : process({.name = "coordinator",
-                 .argv = coordinator_command(options, folder),
-                 .environment = options.environment,
-                 .log = folder / "logs" / "coordinator.log"}) {
+      : spec_({.name = "coordinator",
+               .argv = coordinator_command(options, folder),
+               .environment = options.environment,
+               .log = folder / "logs" / "coordinator.log"}),
+        process_(std::make_unique<ChildProcess>(spec_)) {
     const Clock::time_point deadline = Clock::now() + kPatience;
     while (!std::filesystem::exists(job_file_path(folder))) {
-      if (process.reap() || Clock::now() > deadline) {
-        throw Error("the coordinator did not start: " + last_lines(folder / "logs" / "coordinator.log", 3));
+      if (process_->reap() || Clock::now() > deadline) {
+        throw Error("the coordinator did not start: " + last_lines(spec_.log, 3));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+    watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   }
-  ChildProcess process;
+
+  /// Until it has ended by itself.
+  void wait(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    over_changed_.wait_until(lock, deadline, [&] { return over_; });
+  }
+
+ private:
+  void watch(const std::stop_token& stop) {
+    for (int returns = 0; !stop.stop_requested();) {
+      const auto end = process_->wait(Clock::now() + kBetweenLooks);
+      if (!end) {
+        continue;
+      }
+      if (end->signal == 0 || returns == kCoordinatorReturns) {
+        break;
+      }
+      if (returns++ == 0) {
+        spec_.argv.emplace_back("--again");
+      }
+      try {
+        process_ = std::make_unique<ChildProcess>(spec_);
+      } catch (const Error&) {
+        break;  // the machine has no more processes: all others notice that there is none
+      }
+    }
+    const std::scoped_lock lock(mutex_);
+    over_ = true;
+    over_changed_.notify_all();
+  }
+
+  ProcessSpec spec_;
+  std::unique_ptr<ChildProcess> process_;  // this and the one before: the thread's once there is one
+  std::mutex mutex_;
+  std::condition_variable over_changed_;
+  bool over_ = false;  // guarded by mutex_
+  std::jthread watch_;
 };
 
 /// What only the first rank does: it makes the run's folder, or opens one, and starts the coordinator beside it.
@@ -149,7 +193,7 @@ WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& con
   worker.rank = options.launcher.rank;
   WorkerResult result = work_in_job(job, worker, {}, &observer, stop_requested);
   if (begun) {
-    (void)begun->coordinator->process.wait(Clock::now() + kPatience);
+    begun->coordinator->wait(Clock::now() + kPatience);
   }
   return result;
 }
@@ -254,7 +298,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   WorkerResult result = work_in_job(job, worker_options(options, invitation.folder), {&world, std::move(fabric)},
                                     &observer, stop_requested);
   if (begun) {
-    (void)begun->coordinator->process.wait(Clock::now() + kPatience);
+    begun->coordinator->wait(Clock::now() + kPatience);
   }
   return result;
 }

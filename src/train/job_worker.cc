@@ -16,6 +16,7 @@
 #include "train/core_share.h"
 #include "train/job_hosts.h"
 #include "train/job_tls.h"
+#include "train/lease_questions.h"
 #include "train/process_log.h"
 #include "train/worker_observer.h"
 #include "transport/mpi/mpi_fabric.h"
@@ -27,7 +28,9 @@ namespace {
 
 constexpr std::chrono::seconds kJoinPatience{60};
 constexpr std::chrono::milliseconds kBetweenLooksForStop{100};
-constexpr std::chrono::seconds kLeavePatience{5};
+/// The coordinator may be on its way back; when it is lost, this ends earlier.
+constexpr std::chrono::seconds kLeavePatience{40};
+constexpr std::chrono::seconds kFinishPatience{5};
 std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const JobAccess& job) {
   std::vector<Address> addresses;
   for (const MemberInfo& member : view.members) {
@@ -154,7 +157,7 @@ class ServedWatch {
 };
 
 ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSource& leases, ServedWatch& watch,
-                       int parts) {
+                       LeaseQuestions& questions, int parts) {
   ServedTeam team;
   team.parts = parts;
   team.fabric = &fabric;
@@ -167,7 +170,13 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
     team.servers = team.workers;
   }
   team.leases = &leases;
-  team.plan_leases = [&member](const LeaseTable::Options& plan) { member.plan_leases(plan); };
+  team.plan_leases = [&member](const LeaseTable::Options& plan, std::uint64_t answers) {
+    member.plan_leases(plan, answers);
+  };
+  team.lease_question = [&questions] { return questions.take(); };
+  team.report_leases = [&member](const std::vector<LeaseReport>& reports, std::uint64_t answers) {
+    member.report_leases(reports, answers);
+  };
   if (!team.inside) {  // otherwise the parameters of who is lost are lost with it
     team.newly_lost = [&watch] { return watch.newly_lost(); };
   }
@@ -298,7 +307,11 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   request.pid = ::getpid();
   request.role = Role::any;  // its rank says which
   request.launch = options.launch;
-  request.on_event = [&events](const MemberEvent& event) { events(event); };
+  LeaseQuestions questions;
+  request.on_event = [&events, &questions](const MemberEvent& event) {
+    questions(event);
+    events(event);
+  };
   request.progress = [&activity] { return activity.progress(); };
   Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kJoinPatience);
   if (joined.member == nullptr) {
@@ -344,7 +357,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     CoordinatorLeases leases(member);
     ServedWatch watch(member, events, *view);
     ServedTeam served =
-        served_team(member, *view, *fabric, leases, watch, static_cast<int>(parts_of(config)));
+        served_team(member, *view, *fabric, leases, watch, questions, static_cast<int>(parts_of(config)));
     const bool is_served_job = is_served(config);
     const bool leads = is_served_job ? served.leads() : group.position() == 0;
     WorkerObserver observer(member, activity, log, leads, show);
@@ -400,7 +413,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       world->leave_without_finalize();
     }
   }
-  result.leave_at_once = world != nullptr && !world->finish(Clock::now() + kLeavePatience);
+  result.leave_at_once = world != nullptr && !world->finish(Clock::now() + kFinishPatience);
   return result;
 }
 

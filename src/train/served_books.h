@@ -75,7 +75,11 @@ class ServedBooks {
   void restore(std::string_view saved, const std::string& file);
   /// After restore(): takes in what the servers' states have that was not reported yet, and says what is still to be
   /// leased. Their states are of later moments than the books: see ParameterServer::mark().
-  LeaseTable::Options go_on(const std::vector<SavedLeases>& servers);
+  LeaseTable::Options go_on(const std::vector<SavedLeases>& servers) { return go_on(servers, {}, 1); }
+  /// The same while training goes on: leases that are `held` by workers that live are theirs to report. New ones get
+  /// numbers from `first_lease` on.
+  LeaseTable::Options go_on(const std::vector<SavedLeases>& servers, const std::vector<Lease>& held,
+                            std::uint64_t first_lease);
 
   SampleAudit total() const;
   /// What is open is closed: what was handed out and not applied is lost.
@@ -102,7 +106,7 @@ class ServedBooks {
   void apply_locked(const SampleRun& samples);
   void visit(StateVisitor& visitor);
   /// Samples that nobody has and that are not applied, as leases of their own, and where the rest begins.
-  void lease_gaps_locked(LeaseTable::Options& plan);
+  void lease_gaps_locked(LeaseTable::Options& plan, const std::vector<Lease>& held);
   void close_finished_locked();
   bool exist(const SampleRun& samples) const;
 

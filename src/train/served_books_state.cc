@@ -142,7 +142,8 @@ void ServedBooks::restore(std::string_view saved, const std::string& file) {
   news_.closed = unevaluated_;
 }
 
-LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) {
+LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers, const std::vector<Lease>& held,
+                                       std::uint64_t first_lease) {
   const std::scoped_lock lock(mutex_);
   std::map<std::uint64_t, Lease> leases;
   for (const SavedLeases& server : servers) {
@@ -160,6 +161,9 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
                           .next_push = SavedLease::kDone};
     }
   }
+  for (const Lease& lease : held) {
+    leases.erase(lease.id);
+  }
   for (const SavedLeases& server : servers) {
     std::map<std::uint64_t, std::uint64_t> here;
     for (const SavedLease& lease : server.leases) {
@@ -172,7 +176,8 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
     }
   }
   LeaseTable::Options plan = {.samples_per_epoch = static_cast<std::int64_t>(sampler_.samples()),
-                              .epochs = plan_.epochs};
+                              .epochs = plan_.epochs,
+                              .first_id = first_lease};
   for (auto& [id, lease] : leases) {
     plan.first_id = std::max(plan.first_id, id + 1);
     if (lease.epoch < next_epoch_) {
@@ -197,19 +202,20 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
     plan.first_id = std::max(plan.first_id, id + 1);
   }
   close_finished_locked();
-  lease_gaps_locked(plan);
+  lease_gaps_locked(plan, held);
   return plan;
 }
 
-void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan) {
+void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan, const std::vector<Lease>& held) {
   const auto samples = static_cast<std::int64_t>(sampler_.samples());
   plan.first_epoch = next_epoch_;
   std::int64_t last = next_epoch_ - 1;
   for (const auto& [number, epoch] : open_) {
     last = std::max(last, number);
   }
-  const std::vector<Lease> returned = plan.returned;
-  for (const Lease& lease : returned) {
+  std::vector<Lease> known = plan.returned;
+  known.insert(known.end(), held.begin(), held.end());
+  for (const Lease& lease : known) {
     last = std::max(last, lease.epoch);
   }
   std::vector<bool> taken(static_cast<std::size_t>(samples));
@@ -219,7 +225,7 @@ void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan) {
     for (std::size_t at = 0; at < taken.size(); ++at) {
       taken[at] = found != open_.end() && found->second->ledger.has_applied(ids[at]);
     }
-    for (const Lease& lease : returned) {
+    for (const Lease& lease : known) {
       if (lease.epoch == number) {
         std::fill_n(taken.begin() + lease.first, lease.count, true);
       }

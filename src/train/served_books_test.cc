@@ -196,6 +196,29 @@ TEST_F(Books, TakeInWhatEveryServerHasAndNobodyReported) {
   expect_rest(plan, done);
 }
 
+TEST_F(Books, WhatIsHeldIsLeftToWhoHoldsItWhenACoordinatorAsks) {
+  report(books_, unit(4, 0, 0, 12));
+  // Lease 1 was a dead worker's, 2 is held by one that lives and has pushed it but not said so, 3 was given to nobody's
+  // knowledge.
+  const SavedLeases server = {.leases = {lease(1, 0, 0, 4, 1), lease(2, 0, 4, 4, 1), lease(4, 0, 12, 4, 1)}};
+  const std::vector<Lease> held = {{.id = 2, .epoch = 0, .first = 4, .count = 4}};
+  for (int asked = 0; asked < 2; ++asked) {  // once more changes nothing
+    const LeaseTable::Options plan = books_.go_on({server, server}, held, 100);
+    EXPECT_EQ(books_.total().applied, 8U);  // of leases 1 and 4
+    ASSERT_EQ(plan.returned.size(), 1U);
+    EXPECT_EQ(plan.returned[0].id, 100U);
+    EXPECT_EQ(plan.returned[0].first, 8);
+    std::vector<std::vector<bool>> done(2, std::vector<bool>(16));
+    for (std::size_t place = 0; place < 16; ++place) {
+      done[0][place] = place < 8 || place >= 12;
+    }
+    expect_rest(plan, done);
+  }
+  report(books_, unit(2, 0, 0, 4));
+  EXPECT_EQ(books_.total().applied, 12U);
+  EXPECT_EQ(books_.total().duplicated, 0U);
+}
+
 TEST_F(Books, GoOnInSeveralEpochsAtOnce) {
   report(books_, unit(1, 0, 0, 0));
   report(books_, unit(4, 0, 1, 4));

@@ -214,7 +214,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
   leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
   served_bytes = [&leader] { return leader.traffic(); };
-  served.plan_leases(leading.begin());
+  served.plan_leases(leading.begin(), 0);
   leading.logged_staleness = books.staleness();
   const double seconds_before = state.train_seconds;
   const auto workers_left = [&] { return served.inside ? served.workers - books.left() : served.workers_left(); };

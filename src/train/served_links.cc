@@ -56,7 +56,12 @@ ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& space
   if (team.is_server()) {  // not where evaluations are: others wait for the dead's samples
     watching_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
+        // Asked first: who is gone by then is fenced before it is answered.
+        const auto question = team_.lease_question ? team_.lease_question() : std::nullopt;
         watch_for_losses();
+        if (question) {
+          answer(*question);
+        }
         std::this_thread::sleep_for(kBetweenWatches);
       }
     });
@@ -171,6 +176,29 @@ std::vector<PushId> ServedLinks::open_leases() const {
     open.push_back({lease, known[lease] == shelves_.size() ? seq : 0});  // some have nothing of it yet
   }
   return open;
+}
+
+void ServedLinks::answer(const LeaseQuestion& question) {
+  if (question.for_plan) {
+    if (hooks_.plan) {
+      team_.plan_leases(hooks_.plan(question), question.number);
+    }
+    return;
+  }
+  std::vector<LeaseReport> reports;
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    const SavedLeases known = shelf->server->leases();
+    LeaseReport& report = reports.emplace_back();
+    report.low_water = known.low_water;
+    for (const SavedLease& lease : known.leases) {
+      report.leases.push_back({.id = lease.id,
+                               .epoch = lease.samples.epoch,
+                               .first = lease.samples.first,
+                               .count = lease.samples.count,
+                               .next_push = lease.next_push});
+    }
+  }
+  team_.report_leases(reports, question.number);
 }
 
 void ServedLinks::watch_for_losses() {

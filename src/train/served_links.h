@@ -27,6 +27,8 @@ class ServedLinks {
         {};  ///< these two: see ServerPort
     std::function<std::optional<Work>(const RequestHead&)> work = {};
     std::function<void(std::uint64_t)> lost = {};  ///< a worker, by incarnation
+    /// What is to be leased, for a coordinator that came back.
+    std::function<LeaseTable::Options(const LeaseQuestion&)> plan = {};
   };
   /// The parameters of a part of the network.
   struct Space {
@@ -62,6 +64,7 @@ class ServedLinks {
 
   void serve(std::size_t part, const Space& space, const UpdateRule& rule, const ParameterServer::Options& options);
   std::unique_ptr<ServerClient> client_of(std::size_t part, ClientRole role);
+  void answer(const LeaseQuestion& question);
   /// Fences workers that are gone, and says how far they came; where servers are inside, lets nobody wait for them.
   void watch_for_losses();
   /// How far pushes of each lease have come, in all blocks of this process.

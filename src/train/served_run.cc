@@ -39,6 +39,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     hooks.heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
       books.heard(request, reply, words);
     };
+    hooks.plan = [this, &books](const LeaseQuestion& question) { return plan_again(books, question); };
   }
   const bool softsync = config.algorithm == "softsync";
   const bool staleness_rate = config.staleness_lr == "on" || (config.staleness_lr == "auto" && softsync);
@@ -77,6 +78,22 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     return lead(links, leader, books, stop);
   };
   return served.leads() ? lead_and_work(links, leads, works, stop_requested) : follow(links, works, stop_requested);
+}
+
+LeaseTable::Options Trainer::Run::plan_again(ServedBooks& books, const LeaseQuestion& question) const {
+  std::vector<SavedLeases> servers;
+  for (const LeaseReport& report : question.reports) {
+    SavedLeases& server = servers.emplace_back();
+    server.low_water = report.low_water;
+    for (const Lease& lease : report.leases) {
+      server.leases.push_back(
+          {lease.id, {.epoch = lease.epoch, .first = lease.first, .count = lease.count}, lease.next_push});
+    }
+  }
+  LeaseTable::Options plan = books.go_on(servers, question.held, question.first_lease);
+  plan.warm_samples =
+      std::max<std::int64_t>(0, warm_units() * unit_samples(config) - static_cast<std::int64_t>(books.total().applied));
+  return plan;
 }
 
 RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_requested) {

@@ -171,6 +171,8 @@ struct Trainer::Run {
                            const std::function<bool()>& stop_requested);
   /// Of a member that does not lead.
   RunSummary follow(ServedLinks& links, const WorkingPart& work, const std::function<bool()>& stop_requested);
+  /// What is still to be leased, for a coordinator that came back.
+  LeaseTable::Options plan_again(ServedBooks& books, const LeaseQuestion& question) const;
   RunSummary lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
                   const std::function<bool()>& stop_requested);
   /// What leaders have in common. One version of each block, into the replica; the states of all servers, into a

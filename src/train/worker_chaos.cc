@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/full_disk.h"
 #include "transport/locked/locked_fabric.h"
 
 namespace distbelief {
@@ -20,12 +21,13 @@ constexpr std::chrono::milliseconds kNap{20};
 
 WorkerChaos::WorkerChaos(const RunConfig& config, Place place)
     : place_(std::move(place)),
-      chaos_(parse_chaos(config.chaos),
-             {.self = place_.self,
-              .marks = std::filesystem::exists(place_.folder) ? place_.folder / "chaos-done" : std::filesystem::path(),
-              .once_is_past = place_.restarts > 0 && !std::filesystem::exists(place_.folder),
-              .note = place_.note},
-             *this) {}
+      chaos_(
+          parse_chaos(config.chaos).placed(static_cast<int>(config.workers)),
+          {.self = place_.self,
+           .marks = std::filesystem::exists(place_.folder) ? place_.folder / kChaosMarksFile : std::filesystem::path(),
+           .once_is_past = place_.restarts > 0 && !std::filesystem::exists(place_.folder),
+           .note = place_.note},
+          *this) {}
 
 void WorkerChaos::before_step(const Chaos::Moment& moment, ComputeWatch& watch, const std::function<bool()>& stop) {
   const double took = watch.seconds() - computed_;
@@ -72,6 +74,13 @@ void WorkerChaos::stop(std::chrono::milliseconds duration) {
       .environment = {"PATH=/usr/bin:/bin"}});
   ::kill(::getpid(), SIGSTOP);
 }
+
+void WorkerChaos::kill_coordinator(const ChaosEvent& event) {
+  check(place_.member != nullptr, "a worker without a control plane");
+  place_.member->chaos_due(event.text);
+}
+
+void WorkerChaos::fill_disk(Clock::time_point until) { set_disk_full(place_.folder / "checkpoints", until); }
 
 std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunConfig& config, FaultyFabric*& faulty) {
   faulty = nullptr;

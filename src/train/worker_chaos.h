@@ -38,6 +38,8 @@ class WorkerChaos : private ChaosTools {
   void set_slowness(double factor) override { slowness_ = factor; }
   void kill() override;
   void stop(std::chrono::milliseconds duration) override;
+  void kill_coordinator(const ChaosEvent& event) override;
+  void fill_disk(Clock::time_point until) override;
 
   const Place place_;
   double slowness_ = 1;
