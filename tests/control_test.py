@@ -87,6 +87,17 @@ class Coordinator(ControlTest):
         self.assertGreaterEqual(kills, 3)
         self.expect_finished("run", 300000)
 
+    def test_is_killed_before_anybody_has_found_it(self):
+        folder = self.path("run")
+        process = self.start(*self.served("run", "--epochs", "2"))
+        self.wait_until(lambda: os.path.exists(folder + "/job.json") or process.poll() is not None, "a coordinator")
+        pid = coordinator_of(folder)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual(process.returncode, 0, output)
+        self.expect_finished("run", 3000)
+
     def test_of_a_foreign_launcher_is_watched_by_the_first_rank(self):
         if "mpi" not in SURVIVABLE:
             self.skipTest("needs Open MPI")

@@ -30,6 +30,7 @@ constexpr int kBadInput = 2;  // these two: exit codes
 constexpr int kInterrupted = 130;
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
+constexpr std::chrono::milliseconds kJoinTurn{200};
 /// For what the coordinator still has to say when all processes have ended.
 constexpr std::chrono::milliseconds kHearPatience{10'000};
 /// Between the end of the job and that of its processes. Longer than an rsh whose host is cut off deserves.
@@ -165,7 +166,23 @@ class Job {
     }
   }
 
+  /// The coordinator may die meanwhile, as at any time, and come back.
   void join() {
+    const Clock::time_point deadline = Clock::now() + kBeginPatience;
+    std::string reason;
+    while (member_ == nullptr) {
+      reason = try_to_join(Clock::now() + kJoinTurn);
+      if (launcher_.run_until(Clock::now() + std::chrono::milliseconds(5)) || Clock::now() > deadline) {
+        break;
+      }
+    }
+    if (member_ == nullptr) {
+      throw Error("cannot reach the job's coordinator: " + reason);
+    }
+  }
+
+  /// Why there is no member, or empty.
+  std::string try_to_join(Clock::time_point deadline) {
     job_ = read_job_file(options_.folder);
     JoinRequest request;
     request.version = options_.version;
@@ -175,11 +192,9 @@ class Job {
     request.pid = ::getpid();
     request.role = Role::launcher;
     request.on_event = [this](const MemberEvent& event) { inbox_.put(event); };
-    Member::Joined joined = Member::join(job_.address, std::move(request), Clock::now() + kBeginPatience);
-    if (joined.member == nullptr) {
-      throw Error("cannot reach the job's coordinator: " + joined.reason);
-    }
+    Member::Joined joined = Member::join(job_.address, std::move(request), deadline);
     member_ = std::move(joined.member);
+    return joined.reason;
   }
 
   /// Over sockets on the hosts of --hosts: each is told on its standard input what it must know.
