@@ -231,6 +231,10 @@ class Coordinator::Loop : public MessageServer::Handler {
   std::unique_ptr<MessageServer> server_;
 };
 
+std::filesystem::path coordinator_state_path(const std::filesystem::path& run_folder) {
+  return run_folder / kStateName;
+}
+
 Coordinator::Coordinator(CoordinatorOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
 Coordinator::~Coordinator() = default;
 const Address& Coordinator::address() const { return loop_->address(); }

@@ -35,6 +35,9 @@ struct CoordinatorOptions {
 /// How often a coordinator that was killed is started again: one that dies more often would go on dying.
 inline constexpr int kCoordinatorReturns = 20;
 
+/// RUN/coordinator.state: see Coordinator.
+std::filesystem::path coordinator_state_path(const std::filesystem::path& run_folder);
+
 struct [[nodiscard]] JobResult {
   bool succeeded = false;
   std::string reason = {};

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -30,7 +32,7 @@ constexpr int kBadInput = 2;  // these two: exit codes
 constexpr int kInterrupted = 130;
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
-constexpr std::chrono::milliseconds kJoinTurn{200};
+constexpr std::chrono::milliseconds kShortTurn{5};
 /// For what the coordinator still has to say when all processes have ended.
 constexpr std::chrono::milliseconds kHearPatience{10'000};
 /// Between the end of the job and that of its processes. Longer than an rsh whose host is cut off deserves.
@@ -107,7 +109,12 @@ class Job {
     }
     hear_the_rest();
     std::error_code ignored;
-    std::filesystem::remove(job_file_path(options_.folder), ignored);  // a coordinator that was killed could not
+    for (const std::filesystem::path& file : {job_file_path(options_.folder), coordinator_state_path(options_.folder)}) {
+      std::filesystem::remove(file, ignored);  // a coordinator that was killed could not
+    }
+    if (!summary_ && succeeded_) {  // the one that would have handed it on was killed, and its teller was gone
+      summary_ = written_summary(options_.folder, started_);
+    }
     const Launcher::Result& ends = launcher_.result();
     if (death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
       note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
@@ -166,23 +173,7 @@ class Job {
     }
   }
 
-  /// The coordinator may die meanwhile, as at any time, and come back.
   void join() {
-    const Clock::time_point deadline = Clock::now() + kBeginPatience;
-    std::string reason;
-    while (member_ == nullptr) {
-      reason = try_to_join(Clock::now() + kJoinTurn);
-      if (launcher_.run_until(Clock::now() + std::chrono::milliseconds(5)) || Clock::now() > deadline) {
-        break;
-      }
-    }
-    if (member_ == nullptr) {
-      throw Error("cannot reach the job's coordinator: " + reason);
-    }
-  }
-
-  /// Why there is no member, or empty.
-  std::string try_to_join(Clock::time_point deadline) {
     job_ = read_job_file(options_.folder);
     JoinRequest request;
     request.version = options_.version;
@@ -192,9 +183,23 @@ class Job {
     request.pid = ::getpid();
     request.role = Role::launcher;
     request.on_event = [this](const MemberEvent& event) { inbox_.put(event); };
-    Member::Joined joined = Member::join(job_.address, std::move(request), deadline);
+    Member::Joined joined;
+    std::atomic<bool> done = false;
+    {
+      const std::jthread joins([&] {
+        joined = Member::join(job_.address, request, Clock::now() + kBeginPatience);
+        done = true;
+      });
+      while (!done) {  // the coordinator may die meanwhile, as at any time, and is started again by this thread
+        if (launcher_.run_until(Clock::now() + kShortTurn)) {
+          std::this_thread::sleep_for(kShortTurn);
+        }
+      }
+    }
+    if (joined.member == nullptr) {
+      throw Error("cannot reach the job's coordinator: " + joined.reason);
+    }
     member_ = std::move(joined.member);
-    return joined.reason;
   }
 
   /// Over sockets on the hosts of --hosts: each is told on its standard input what it must know.
@@ -279,6 +284,7 @@ class Job {
                    process_log_path(options_.folder, role_name(lost->member.role), lost->member.rank.value));
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
         over_ = true;
+        succeeded_ = ended->succeeded;
         if (!ended->succeeded && problem_.empty()) {
           problem_ = ended->reason;
         }
@@ -331,6 +337,8 @@ class Job {
   std::optional<RunSummary> summary_;
   std::string problem_;
   std::string death_;                         // the first
+  bool succeeded_ = false;                    // as the coordinator said
+  const std::filesystem::file_time_type started_ = std::filesystem::file_time_type::clock::now();
   bool stopped_at_once_ = false;              // the user asked a second time
   bool over_ = false;                         // no events will come
   std::optional<Clock::time_point> stop_at_;  // the job has ended; who has not by then is stopped or cut off

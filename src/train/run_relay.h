@@ -30,4 +30,9 @@ class RunRelay : public RunObserver {
 /// it is that.
 std::optional<RunSummary> replay_line(const std::string& line, RunObserver& observer);
 
+/// What summary.json says of a run, as far as it is shown at the end, when it was written after `since`; for one whose
+/// last line got lost.
+std::optional<RunSummary> written_summary(const std::filesystem::path& folder,
+                                          std::filesystem::file_time_type since);
+
 }  // namespace distbelief
