@@ -524,20 +524,6 @@ class BadInput(ServedTest):
         self.expect_refusal("--n 2: --algorithm async has no use for it; it is for softsync", "--algorithm", "async", "--n", "2")
         self.expect_refusal("--n 5: with --workers 4", "--algorithm", "softsync", "--workers", "4", "--n", "5")
 
-    def test_a_run_goes_on_with_as_many_servers_and_units_of_the_same_size(self):
-        self.train(*self.small("run"), *ALGORITHMS["async"], "--workers", "2", "--servers", "2", "--epochs", "1",
-                   "--transport", "threads")
-        output = self.train("--resume", self.path("run"), "--epochs", "2", "--servers", "3", code=2)
-        self.assertIn("its checkpoints are of --servers 2, not 3", output)
-        output = self.train("--resume", self.path("run"), "--epochs", "2", "--batch", "15", code=2)
-        self.assertIn("its checkpoints are of --batch times --n-push 30, not 15", output)
-        output = self.train("--resume", self.path("run"), "--epochs", "2", "--algorithm", "allreduce", code=2)
-        self.assertIn("its checkpoints are of --algorithm async, not allreduce", output)
-        output = self.train("--resume", self.path("run"), "--epochs", "2", "--momentum", "0.9", code=2)
-        self.assertIn("its checkpoints are of --optimizer", output)
-        self.train("--resume", self.path("run"), "--epochs", "2")
-        self.expect_every_sample_once("run", 3000)
-
 
 if __name__ == "__main__":
     job_test.PROGRAM = os.path.abspath(sys.argv.pop(1))

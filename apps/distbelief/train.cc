@@ -117,7 +117,13 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   config = resolve_given(std::move(config), arguments.given);
   const bool counted = config.workers > 0 || config.replicas > 0;
   if (!arguments.resume.empty() && config.algorithm != before.algorithm) {
+    if (is_of_one_process(config.algorithm) && parts_of(config) == parts_of(before)) {
+      leave_out_cut(config);
+    }
     leave_out_what_is_for_others(config);
+  }
+  if (!arguments.resume.empty() && config.workers > 0 && config.replicas == before.replicas) {
+    config.replicas = 0;  // so many workers were asked for, not so many copies
   }
   forget_other_plan(before, config);
   if (!arguments.resume.empty() && config.workers == 0 && config.replicas == before.replicas && parts_of(config) > 1 &&

@@ -445,6 +445,8 @@ std::vector<RunOption> make_options() {
                "how often a checkpoint is written; 0: at the end of each epoch");
   table.number("keep-checkpoints", &RunConfig::keep_checkpoints, kCount, "N",
                "the newest so many stay; the best one always does");
+  table.text("checkpoint-copy", &RunConfig::checkpoint_copy, "DIR",
+             "a second place for all checkpoints, on another disk or machine; --resume DIR goes on from there");
   table.number("log-every", &RunConfig::log_every, kCount, "STEPS", "how often metrics are written");
   return table.take();
 }

@@ -115,6 +115,7 @@ struct RunConfig {
   std::string out;
   std::int64_t checkpoint_every = 0;
   std::int64_t keep_checkpoints = 3;
+  std::string checkpoint_copy;
   std::int64_t log_every = 50;
 };
 
@@ -144,6 +145,9 @@ void apply_config_text(RunConfig& config, const std::string& text, const std::st
 
 /// The whole configuration as YAML that apply_config_text() reads back to an equal one.
 std::string config_text(const RunConfig& config);
+
+/// The network is in one process again, whatever was said of how it is cut.
+void leave_out_cut(RunConfig& config);
 
 /// Whether the algorithm is one of a single process, without a group, a coordinator or a launcher.
 bool is_of_one_process(std::string_view algorithm);

@@ -184,6 +184,17 @@ void forget_other_plan(const RunConfig& before, RunConfig& config) {
   }
 }
 
+void leave_out_cut(RunConfig& config) {
+  const RunConfig usual;
+  config.partition = usual.partition;
+  config.stages = usual.stages;
+  config.tensor = usual.tensor;
+  config.replicas = usual.replicas;
+  config.stage_at = usual.stage_at;
+  config.cuts = usual.cuts;
+  config.shares = usual.shares;
+}
+
 void settle_grid(RunConfig& config) {
   if (config.partition > 0 && config.stages > 0 && config.tensor == 0 && config.partition % config.stages == 0) {
     config.tensor = config.partition / config.stages;

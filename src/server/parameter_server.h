@@ -32,6 +32,12 @@ struct SavedLeases {
 };
 /// Of what ParameterServer::save() gave. Throws FileError, naming `source`.
 SavedLeases saved_leases(std::string_view state, const std::string& source);
+/// Sees a block, with its vectors if it has some, whose state may be changed.
+using BlockVisit = std::function<void(ParameterShard& block, RangeVectors* vectors)>;
+/// Shows the blocks of what save() gave, one after the other, whatever blocks the servers of now have. The server had
+/// this rule, and kept vectors or not. Throws FileError, naming `source`.
+void for_each_saved_block(std::string_view state, const std::string& source, const ParameterTable& table,
+                          const UpdateRule& rule, bool keeps_vectors, const BlockVisit& visit);
 
 /// The blocks that one server owns: values, optimizer state and which pushes have entered them. Knows no links: a
 /// ServerPort stands between it and the clients. Thread-safe: pushes and fetches of many clients run at once, and meet
@@ -97,6 +103,9 @@ class ParameterServer {
 
   /// Before anybody pushes: all values, in the order of the blocks.
   void set_values(std::span<const float> values);
+
+  /// Likewise.
+  void visit_blocks(const BlockVisit& visit) const;
 
   /// The whole state as bytes: blocks, each of one moment, and leases. So that a set of such states, of servers that
   /// went on meanwhile, can be continued from, leases that are done are named too from mark() on to the next save.

@@ -13,6 +13,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::size_t kNumbersOfALease = 5;
+constexpr auto kFloatsOfAUnit = static_cast<std::uint64_t>(ParameterTable::kAlignment);  // that blocks are cut in
 constexpr std::uint64_t kMostArrays = 12;                         // of a block: values, slots, what is gathered
 constexpr std::uint64_t kMostOfTheRest = std::uint64_t{1} << 28;  // bytes
 
@@ -82,6 +83,39 @@ SavedLeases saved_leases(std::string_view state, const std::string& source) {
   SavedLeases saved;
   visit_leases(reader, saved);
   return saved;
+}
+
+void for_each_saved_block(std::string_view state, const std::string& source, const ParameterTable& table,
+                          const UpdateRule& rule, bool keeps_vectors, const BlockVisit& visit) {
+  StateReader reader(state, source);
+  SavedLeases saved;
+  visit_leases(reader, saved);
+  std::uint64_t factor = 0;
+  reader.number("rate_factor", factor);
+  while (!reader.at_end()) {
+    std::vector<std::uint64_t> numbers;
+    reader.numbers("block", numbers);
+    if (numbers.size() != 2 || numbers[0] >= numbers[1] || numbers[1] > static_cast<std::uint64_t>(table.size()) ||
+        numbers[0] % kFloatsOfAUnit != 0 || numbers[1] % kFloatsOfAUnit != 0) {
+      throw FileError(source + ": expected the state of a parameter server of this network: a block is of none");
+    }
+    const Range range = {static_cast<std::int64_t>(numbers[0]), static_cast<std::int64_t>(numbers[1])};
+    const Buffer values = float_buffer(range.size());
+    ParameterShard block(table, range, rule, values.as<float>());
+    LeaseWatch watch(reader, source);
+    block.visit_values_and_state(watch);
+    std::optional<RangeVectors> vectors;
+    if (keeps_vectors && range.end <= table.optimized_size()) {
+      vectors.emplace(table, range, values.as<float>()).visit_state(watch);
+    }
+    visit(block, vectors ? &*vectors : nullptr);
+  }
+}
+
+void ParameterServer::visit_blocks(const BlockVisit& visit) const {
+  for (const Block& block : blocks_) {
+    visit(*block.shard, block.vectors.get());
+  }
 }
 
 void ParameterServer::Block::visit_state(StateVisitor& visitor) const {

@@ -11,6 +11,9 @@
 
 namespace distbelief {
 
+/// Whether both are the same folder, there or not.
+bool is_same_folder(const std::filesystem::path& one, const std::filesystem::path& other);
+
 /// The first runs/WHAT-DATA-N that is free.
 std::filesystem::path free_folder(const std::string& what, const std::string& data_name);
 

@@ -107,7 +107,7 @@ void Trainer::Run::share_out() {
     return;  // other copies get theirs from the first
   }
   if (!parted->leads()) {
-    parted->serve(all);
+    (void)parted->serve(all);
     return;
   }
   std::vector<float> piece;
@@ -120,9 +120,18 @@ void Trainer::Run::share_out() {
       parted->write(all[number], number, entry, first_float, piece);
     }
   };
-  if (to_share_out) {
+  const auto is_taken = [&](std::size_t number) {
+    const std::string& prefix = all[number].prefix;
+    return number == 0 || !taken_slots || taken_slots->contains(prefix.substr(0, prefix.size() - 1));
+  };
+  if (resumed) {
+    share_out_resumed(all);
+  } else if (to_share_out) {
     for (std::size_t number = 0; number < all.size(); ++number) {
       for (const ParameterEntry& entry : table.entries()) {
+        if (!is_taken(number)) {
+          continue;  // it begins anew
+        }
         pass_on(number == 0 ? to_share_out->values() : to_share_out->state(), number, entry);
       }
     }
@@ -134,6 +143,28 @@ void Trainer::Run::share_out() {
     }
   }
   parted->finish();
+}
+
+void Trainer::Run::share_out_resumed(std::span<const PartedModel::List> all) {
+  for (std::size_t number = 0; number < all.size(); ++number) {
+    const std::string& prefix = all[number].prefix;
+    const auto slot =
+        number == 0 ? resumed->whole.slots.end() : resumed->whole.slots.find(prefix.substr(0, prefix.size() - 1));
+    if (number > 0 && slot == resumed->whole.slots.end()) {
+      continue;  // it begins anew
+    }
+    const std::span<const float> floats = number == 0 ? resumed->whole.values : slot->second;
+    for (const ParameterEntry& entry : table.entries()) {
+      const std::int64_t count = entry.shape.elements();
+      for (std::int64_t first = 0; first < count; first += FloatArray::kPieceFloats) {
+        const std::int64_t piece = std::min(FloatArray::kPieceFloats, count - first);
+        parted->write(
+            all[number], number, entry, first,
+            floats.subspan(static_cast<std::size_t>(entry.range.begin + first), static_cast<std::size_t>(piece)));
+      }
+    }
+  }
+  resumed.reset();
 }
 
 StepReport Trainer::Run::agreed(const std::function<StepReport()>& step) const {

@@ -14,7 +14,8 @@ namespace distbelief {
 std::string nothing_left_to_do(const std::filesystem::path& folder, const RunConfig& config);
 
 /// Throws InputError when the data that `config` now names has another number of samples to train on than the run in
-/// this folder has. Reads only, and that only when `config` names other data than the folder's run.yaml.
+/// this folder has, or the model other parameters. Reads only, and that only when `config` names other data or another
+/// model than the folder's run.yaml.
 void expect_samples_of_run(const std::filesystem::path& folder, const RunConfig& config);
 
 /// The message for that.

@@ -75,10 +75,12 @@ struct Trainer::Run::Blasting {
     books.begin_ids(units.next_id);
     books.set_counts(units.counts);
     audited = units.counts;
-    const LeaderLinks::Report report = leader.restore(restored.servers, deadline);
+    const ResumedState taken = std::move(*run.resumed);
+    run.resumed.reset();
+    const LeaderLinks::Report report = leader.set_state(taken.whole, *run.rule, 0, deadline);
     servers = report.outcome;
-    if (report.status == ReplyHead::Status::damaged) {
-      throw FileError(fmt::format("{}: expected the state of these servers, or it is damaged", restored.source));
+    if (report.status != ReplyHead::Status::done) {
+      throw FileError(fmt::format("{}: expected the state of a Sandblaster run, or it is damaged", restored.source));
     }
     if (servers.ok() && !lbfgs.go_on()) {
       lose(vectors.outcome());
@@ -93,6 +95,7 @@ struct Trainer::Run::Blasting {
   Units visit_own_state(StateVisitor& visitor) {
     lbfgs.visit_state(visitor);
     Units units = {.next_id = books.next_id() + kIdsInFlight, .counts = books.settled_counts()};
+    units.counts.done = audited.done;  // the evaluation that is under way is made anew, done or not
     visitor.number("next_unit", units.next_id);
     for (std::int64_t PortionTable::Counts::*count :
          {&PortionTable::Counts::handed_out, &PortionTable::Counts::done, &PortionTable::Counts::again,
@@ -289,7 +292,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
     summary.status = "stopped early";
   }
   if (blasting.servers.ok() && summary.status != "diverged" && (summary.status != "lost" || !served.inside) &&
-      checkpointed_step != state.step && state.epoch > 0) {
+      !has_checkpoint() && state.epoch > 0) {
     write_checkpoint(std::nullopt);
   }
   books.end();

@@ -14,6 +14,7 @@
 #include "metrics/counters.h"
 #include "server/parameter_server.h"
 #include "server/wire.h"
+#include "train/run_progress.h"
 
 namespace distbelief {
 
@@ -76,6 +77,12 @@ class ServedBooks {
   /// After restore(): takes in what the servers' states have that was not reported yet, and says what is still to be
   /// leased. Their states are of later moments than the books: see ParameterServer::mark().
   LeaseTable::Options go_on(const std::vector<SavedLeases>& servers);
+
+  /// What is done, for a run that goes on in another way; after go_on(), of what servers have too.
+  RunProgress progress() const;
+  /// Instead of restore() and go_on(), before anything else: begins where a run of any kind stood after so many units.
+  /// What it dropped is leased again.
+  LeaseTable::Options begin_at(const RunProgress& progress, std::uint64_t units);
 
   SampleAudit total() const;
   /// What is open is closed: what was handed out and not applied is lost.

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "server/state_bytes.h"
 #include "train/served_books.h"
+#include "train/state_words.h"
 
 namespace distbelief {
 namespace {
@@ -15,29 +15,6 @@ constexpr std::int64_t kUnitsOfAGap = 8;  // that one lease takes
 
 [[noreturn]] void fail(const std::string& complaint) {
   throw FileError("the books of the run are damaged: " + complaint);
-}
-
-void visit_integer(StateVisitor& visitor, std::string_view name, std::int64_t& value) {
-  auto bits = static_cast<std::uint64_t>(value);
-  visitor.number(name, bits);
-  value = static_cast<std::int64_t>(bits);
-}
-
-void visit_sums(StateVisitor& visitor, LossSums& sums) {
-  visitor.real("loss", sums.loss);
-  visit_integer(visitor, "correct", sums.correct);
-  visit_integer(visitor, "rows", sums.rows);
-}
-
-void visit_text(StateVisitor& visitor, std::string_view name, std::string& text) {
-  std::vector<std::uint64_t> words((text.size() + 7) / 8 + 1);
-  words[0] = text.size();
-  std::memcpy(words.data() + 1, text.data(), text.size());
-  visitor.numbers(name, words);
-  if (words.empty() || words[0] > (words.size() - 1) * 8) {
-    fail(fmt::format("'{}' is shorter than it says", name));
-  }
-  text.assign(reinterpret_cast<const char*>(words.data() + 1), words[0]);
 }
 
 void visit_head(StateVisitor& visitor, ServedBooks::Head& head) {
@@ -199,6 +176,43 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
   close_finished_locked();
   lease_gaps_locked(plan);
   return plan;
+}
+
+RunProgress ServedBooks::progress() const {
+  const std::scoped_lock lock(mutex_);
+  RunProgress progress = {.closed = closed_};
+  for (const ClosedEpoch& closed : unevaluated_) {
+    progress.epochs.push_back({.number = static_cast<std::uint64_t>(closed.epoch), .sums = closed.sums});
+  }
+  for (const auto& [number, epoch] : open_) {
+    progress.epochs.push_back({static_cast<std::uint64_t>(number), epoch->ledger.save_epoch(), epoch->sums});
+  }
+  return progress;
+}
+
+LeaseTable::Options ServedBooks::begin_at(const RunProgress& progress, std::uint64_t units) {
+  {
+    const std::scoped_lock lock(mutex_);
+    closed_ = progress.closed;
+    std::uint64_t applied = 0;
+    for (const EpochProgress& begun : progress.epochs) {
+      const auto number = static_cast<std::int64_t>(begun.number);
+      if (begun.ledger.empty()) {
+        unevaluated_.push_back({number, begun.sums});
+        next_epoch_ = number + 1;
+        continue;
+      }
+      Epoch& epoch = epoch_locked(number);
+      epoch.ledger.restore(begun.ledger, "the books of the run");
+      epoch.ledger.reopen_dropped();
+      epoch.sums = begun.sums;
+      applied += epoch.ledger.total().applied;
+    }
+    news_.closed = unevaluated_;
+    news_.units = units;
+    news_.samples = static_cast<std::uint64_t>(next_epoch_) * sampler_.samples() + applied;
+  }
+  return go_on({});
 }
 
 void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan) {

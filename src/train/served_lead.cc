@@ -55,6 +55,9 @@ struct Trainer::Run::Leading {
     const Clock::time_point deadline = Clock::now() + run.team.patience;
     const std::int64_t unit = unit_samples(run.config);
     const std::int64_t warm = run.warm_units() * unit;
+    if (run.resumed) {
+      return begin_as_another();
+    }
     if (!run.restored) {
       if (run.initialised) {
         servers = leader.set_values(run.replica->values(), deadline).outcome;
@@ -82,6 +85,25 @@ struct Trainer::Run::Leading {
     return plan;
   }
 
+  /// Where a run of another kind stood, or one with other servers.
+  LeaseTable::Options begin_as_another() {
+    const ResumedState taken = std::move(*run.resumed);
+    run.resumed.reset();
+    const auto units = static_cast<std::uint64_t>(units_of_step(run.config));
+    servers = leader
+                  .set_state(taken.whole, *run.rule, run.state.scheduled(run.state.step) * units,
+                             Clock::now() + run.team.patience)
+                  .outcome;
+    if (taken.rate_factor < 1 && servers.ok()) {
+      run.rate_factor = taken.rate_factor;
+      order(RequestHead::Kind::slow_down, static_cast<float>(taken.rate_factor));
+    }
+    LeaseTable::Options plan = books.begin_at(taken.progress, static_cast<std::uint64_t>(run.state.step) * units);
+    plan.warm_samples = std::max<std::int64_t>(
+        0, run.warm_units() * unit_samples(run.config) - static_cast<std::int64_t>(books.total().applied));
+    return plan;
+  }
+
   /// For write_checkpoint(): servers go on meanwhile, each block's state is of one moment, and the books of an earlier
   /// one.
   bool add_state(CheckpointState& saved) {
@@ -100,7 +122,7 @@ struct Trainer::Run::Leading {
   }
 
   void checkpoint() {
-    if (run.checkpointed_step != run.state.step && servers.ok() && snapshot()) {
+    if (!run.has_checkpoint() && servers.ok() && snapshot()) {
       run.write_checkpoint(std::nullopt);
     }
   }

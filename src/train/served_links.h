@@ -48,6 +48,12 @@ class ServedLinks {
   void let_all_go();
   ServerClient& worker() { return *client_; }
   ServerClient& leader(std::size_t part = 0) { return *shelves_.at(part)->leader; }
+  /// How a part's parameters are cut, and which of the blocks each server has at the beginning.
+  int servers() const { return team_.servers; }
+  const BlockMap& map(std::size_t part) const { return shelves_.at(part)->map; }
+  std::vector<int> blocks_of(std::size_t part, int server) const {
+    return shelves_.at(part)->placement.blocks_of(server);
+  }
 
  private:
   /// A space, as far as it concerns this process.

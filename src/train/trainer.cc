@@ -20,28 +20,13 @@
 #include "strategy/root_update.h"
 #include "train/core_share.h"
 #include "train/model_cut.h"
+#include "train/run_change.h"
 #include "train/run_remainder.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
 namespace {
-
-RuleOptions rule_options(const RunConfig& config) {
-  RuleOptions options;
-  options.name = config.optimizer;
-  if (config.momentum >= 0) {
-    options.momentum = static_cast<float>(config.momentum);
-  }
-  if (config.epsilon >= 0) {
-    options.epsilon = static_cast<float>(config.epsilon);
-  }
-  options.nesterov = config.nesterov;
-  options.beta1 = static_cast<float>(config.beta1);
-  options.beta2 = static_cast<float>(config.beta2);
-  options.rho = static_cast<float>(config.rho);
-  return options;
-}
 
 ScheduleOptions schedule_options(const RunConfig& config, std::uint64_t steps_per_epoch) {
   ScheduleOptions options;
@@ -126,6 +111,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   const auto batch =
       static_cast<std::uint64_t>(team.served != nullptr ? unit_samples(config) * units_of_step(config) : global_batch);
   steps_per_epoch = (data.train->size() + batch - 1) / batch;
+  state.steps_per_epoch = steps_per_epoch;
   schedule = make_schedule(schedule_options(config, steps_per_epoch));
 
   ReplicaOptions& options = replica_options;
@@ -253,6 +239,10 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
     run.is_new = true;
   }
   run.config.out = run.folder->path().string();
+  if (!run.config.checkpoint_copy.empty() && is_same_folder(run.config.checkpoint_copy, run.config.out)) {
+    run.config.checkpoint_copy.clear();
+    run.changes.emplace_back("now     no copies of checkpoints: this folder is their second place");
+  }
   if (!run.config.chaos.empty() && run.team.chaos == nullptr) {
     run.own_chaos = std::make_unique<WorkerChaos>(
         run.config, WorkerChaos::Place{.folder = run.folder->path(),
@@ -320,6 +310,7 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   if (beginning.resumes && (restored || begun)) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
                              : "resume  from the start: there is no checkpoint yet");
+    std::ranges::copy(run.changes, std::back_inserter(lines));
   }
   observer.started(lines);
 }
@@ -345,6 +336,8 @@ CheckedRun check_run(const RunConfig& config) {
   return {.planned = planned,
           .model = graph.name(),
           .data = data.name,
+          .model_digest = digest_text(table),
+          .samples = data.train->size(),
           .has_classes = spec.classes > 0,
           .has_test = data.test != nullptr,
           .has_validation = data.validation != nullptr};
@@ -404,78 +397,10 @@ RunSummary Trainer::run(const std::function<bool()>& stop_requested) {
   return is_sandblaster(run_->config) ? run_->train_sandblaster(stop_requested) : run_->train_served(stop_requested);
 }
 
-namespace {
-
-/// What servers keep cannot be cut in another way, nor read by another rule.
-void check_served_change(const RunFolder& folder, const RunConfig& config) {
-  const RunConfig before = config_of_run(folder.path());
-  if (!is_served(before) && !is_served(config)) {
-    return;
-  }
-  const LatestCheckpoint latest = latest_checkpoint(folder.checkpoints());
-  if (!latest.checkpoint) {
-    return;
-  }
-  const auto expect = [&](std::string_view option, const auto& was, const auto& is) {
-    if (was != is) {
-      throw InputError(
-          fmt::format("--resume {}: its checkpoints are of --{} {}, not {}", folder.path().string(), option, was, is));
-    }
-  };
-  if (is_served(before) != is_served(config) || is_synchronous(before) != is_synchronous(config) ||
-      is_sandblaster(before) != is_sandblaster(config)) {
-    expect("algorithm", before.algorithm, config.algorithm);
-  }
-  expect("backup-workers", before.backup_workers, config.backup_workers);
-  expect("servers", before.servers, config.servers);
-  if (config.servers == 0) {
-    expect("workers", before.workers, config.workers);  // each has a server inside
-  }
-  expect("stages", std::max<std::int64_t>(1, before.stages), std::max<std::int64_t>(1, config.stages));
-  expect("tensor", std::max<std::int64_t>(1, before.tensor), std::max<std::int64_t>(1, config.tensor));
-  expect("stage-at", before.stage_at, config.stage_at);
-  expect("shares", before.shares, config.shares);
-  expect("cuts", before.cuts, config.cuts);  // each part's parameters are in files of their own
-  if (is_sandblaster(config)) {
-    expect("history", before.history, config.history);
-    expect("seed", before.seed, config.seed);
-    expect("data", before.data, config.data);  // these four: of another objective the history knows nothing
-    expect("validation", before.validation, config.validation);
-    expect("weight-decay", before.weight_decay, config.weight_decay);
-    expect("freeze", fmt::format("{}", fmt::join(before.freeze, ",")),
-           fmt::format("{}", fmt::join(config.freeze, ",")));
-    return;
-  }
-  const Checkpoint& checkpoint = *latest.checkpoint;
-  const ServedBooks::Head books = ServedBooks::head_of(checkpoint.blob(kBooksBlob), checkpoint.path().string());
-  if (is_synchronous(config)) {
-    expect("batch", before.batch, config.batch);
-    expect("workers", before.workers, config.workers);
-  }
-  expect("batch times --n-push", books.unit_samples, unit_samples(config));
-  expect("seed", books.seed, config.seed);
-  if (books.epochs_begun > config.epochs) {
-    throw InputError(fmt::format("--resume {}: epoch {} has begun: expected --epochs {} or more",
-                                 folder.path().string(), books.epochs_begun, books.epochs_begun));
-  }
-  const auto slots = [](const RunConfig& one) {
-    const std::unique_ptr<UpdateRule> rule = make_rule(rule_options(one));
-    std::string names(rule->name());
-    for (int i = 0; i < rule->slots(); ++i) {
-      names += fmt::format(" with {}", rule->slot_name(i));
-    }
-    return names;
-  };
-  expect("optimizer", slots(before), slots(config));
-}
-
-}  // namespace
-
 LockedFolder change_run(const std::filesystem::path& path, RunConfig config) {
   check_config(config);
   const RunFolder folder = RunFolder::open(path);
   FolderLock lock(path);
-  check_served_change(folder, config);
   expect_samples_of_run(path, config);
   if (parts_of(config) > 1) {
     take_plan(check_run(config), config);

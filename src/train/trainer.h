@@ -49,6 +49,9 @@ struct RunSummary {
   SampleAudit samples;
   std::uint64_t sent_bytes = 0;              ///< by all processes to each other until the end of the last epoch
   std::optional<StalenessCounts> staleness;  ///< of runs through parameter servers
+  std::int64_t failed_checkpoints = 0;       ///< these three: what could not be written
+  std::int64_t failed_copies = 0;            ///< of checkpoints
+  std::int64_t lost_metrics = 0;             ///< rows
   double rate_factor = 1;                    ///< likewise: below 1 when the guard against divergence lowered rates
   std::string problem;  ///< diverged: at which step and in which layer; lost: which process and why
   std::filesystem::path folder;
@@ -105,6 +108,8 @@ class Trainer {
 struct CheckedRun {
   RunConfig planned;  ///< with what the planner says of how the network is cut
   std::string model, data;
+  std::string model_digest;   ///< of the parameters' names and shapes
+  std::uint64_t samples = 0;  ///< to train on
   bool has_classes = true;
   bool has_test = false;
   bool has_validation = false;

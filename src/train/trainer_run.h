@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "data/loader.h"
 #include "exec/replica.h"
 #include "metrics/event_file.h"
@@ -18,12 +22,16 @@
 #include "train/leader_links.h"
 #include "train/parted_model.h"
 #include "train/portion_books.h"
+#include "train/run_change.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
+#include "train/run_progress.h"
 #include "train/served_books.h"
 #include "train/served_links.h"
 #include "train/trained_model.h"
 #include "train/trainer.h"
+#include "train/whole_state.h"
+#include "train/writing_trouble.h"
 
 namespace distbelief {
 
@@ -43,13 +51,28 @@ struct TrainingState {
   EpochReport last;
   std::int64_t metrics_rows = 0;  ///< lines of metrics.jsonl
   std::uint64_t sent_bytes = 0;   ///< by all members to each other until the end of the last epoch
+  // The schedule counts steps of which so many are an epoch. When a run goes on with steps of another size it stays at
+  // its place in the epochs, while `step` counts on.
+  std::uint64_t steps_per_epoch = 0;
+  std::int64_t schedule_ahead = 0;  ///< of `step`
+
+  /// Where the schedule stands when that step has been made.
+  std::uint64_t scheduled(std::int64_t after) const {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(0, after + schedule_ahead));
+  }
 };
 
-/// A file of a checkpoint: the audit, but where parameters are with servers.
+/// A file of every checkpoint: the configuration that it was written with.
+inline constexpr const char* kConfigBlob = "run.yaml";
+/// Files of a checkpoint, but where parameters are with servers: the audit, and, where a run has taken over from
+/// servers, what is done already of epochs to come.
 inline constexpr const char* kLedgerBlob = "ledger.bin";
+inline constexpr const char* kLaterBlob = "later.bin";
 /// Files of a checkpoint of a run through parameter servers, besides those of the servers.
 inline constexpr const char* kBooksBlob = "books.bin";
 inline constexpr const char* kLeaderBlob = "leader.bin";
+
+inline std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
 
 /// What a checkpoint has of parameter servers.
 struct ServedState {
@@ -57,6 +80,13 @@ struct ServedState {
   std::string books;
   std::string leader;
   std::vector<std::string> servers;
+};
+
+/// What a checkpoint has for a run that goes on in another way.
+struct ResumedState {
+  WholeState whole;
+  RunProgress progress;
+  double rate_factor = 1;  ///< what the guard against divergence had made of all rates
 };
 
 /// The parts of one run, in the order in which they are built.
@@ -79,8 +109,11 @@ struct Trainer::Run {
   std::optional<Group> column;         ///< those that have the same part of each copy
   std::unique_ptr<PartLinks> part_links;
   std::unique_ptr<PartedModel> parted;                                 ///< of the first copy
-  std::optional<Checkpoint> to_share_out;                              ///< the leader's: what a run goes on from
+  std::optional<Checkpoint> to_share_out;                              ///< the leader's: what a run goes on from,
+  std::optional<ResumedState> resumed;                                 ///< or this, in its place
+  std::optional<std::set<std::string>> taken_slots;                    ///< of the strategy's arrays; none: all
   std::map<std::string, std::vector<std::uint64_t>> strategy_numbers;  ///< likewise
+  std::vector<std::string> changes;                                    ///< since then, a line each
   std::unique_ptr<UpdateRule> rule;
   std::unique_ptr<UpdateRule> outer_rule;
   std::optional<Schedule> schedule;
@@ -90,6 +123,7 @@ struct Trainer::Run {
   std::unique_ptr<Replica> replica;
   std::unique_ptr<Strategy> strategy;
   SampleLedger ledger;
+  std::vector<EpochProgress> later_epochs;   ///< of epochs to come, what is done already
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
   std::optional<StalenessCounts> staleness;  ///< likewise
   std::atomic<bool> worker_failed = false;   ///< likewise: the one beside the leader
@@ -103,7 +137,11 @@ struct Trainer::Run {
   std::optional<RunFolder> folder;  ///< these three: the leader's
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
-  std::int64_t checkpointed_step = -1;
+  std::int64_t checkpointed_step = -1;       ///< of the last that was to be written
+  bool checkpoint_lost = false;              ///< but could not
+  std::unique_ptr<CheckpointWriter> writer;  ///< this and the next four: the leader's
+  std::int64_t kept_best_step = -1;          ///< of the last of those that were the best
+  WritingTrouble checkpoint_trouble, copy_trouble, metrics_trouble;
   bool initialised = false;                  ///< from a file, which only the leader has read
   bool joined = false;                       ///< this member stands where the leader stood
   std::optional<std::uint64_t> sent_before;  ///< bytes, by the parts of a resumed run before this one
@@ -131,15 +169,42 @@ struct Trainer::Run {
   std::vector<PartedModel::List> lists();
   /// Before the first step: parts that a file has are shared out by the leader.
   void share_out();
+  void share_out_resumed(std::span<const PartedModel::List> all);
   /// What a step, or what must be the same for all workers, comes to, where the network is cut.
   StepReport agreed(const std::function<StepReport()>& step) const;
 
   /// What servers and books have goes into and comes from a checkpoint.
-  static std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
   void restore_served(const Checkpoint& checkpoint);
+  /// What a checkpoint of the configuration `before` has for a run that is another one now.
+  ResumedState resumed_state(const Checkpoint& checkpoint, const RunConfig& before,
+                             const std::map<std::string, std::vector<std::uint64_t>>& numbers) const;
+  ResumedState resumed_state_of_servers(const Checkpoint& checkpoint, const RunConfig& before) const;
+  /// Restores what is not with servers, from a checkpoint of such a run, or from one of a run that had servers.
+  void restore_strategy(const Checkpoint& checkpoint, const RunConfig& before,
+                        std::map<std::string, std::vector<std::uint64_t>>& numbers);
+  void take_from_servers(const Checkpoint& checkpoint, const RunConfig& before,
+                         std::map<std::string, std::vector<std::uint64_t>>& numbers);
+  /// The schedule stays at its place in the epochs, whatever is a step now.
+  void keep_place_in_schedule();
+  /// This epoch goes on, of which something is done.
+  void take_up(const EpochProgress& epoch);
+  /// Has the sampler hand out what is left of the epochs that have begun.
+  void leave_out_what_is_done(Sampler& sampler) const;
+  /// The next epoch begins, of which something may be done already.
+  void begin_epoch();
+  /// Where some or all checkpoints are of no use, their copies may be.
+  void take_newer_copy(LatestCheckpoint& latest) const;
   /// Restores all of it from the newest sound checkpoint; false when there is none yet.
   bool restore();
+  /// Takes a copy of all that the checkpoint needs; it is written while training goes on. Where the network is cut all
+  /// wait for it. If it cannot be written, training goes on, and the one before stays.
   void write_checkpoint(std::optional<double> score);
+  void make_writer();
+  /// Tells people what became of checkpoints; if `wait`, of all that are under way too.
+  void hear_of_checkpoints(bool wait);
+  void heard(const CheckpointWriter::Result& result);
+  /// Whether there is one of this step, or will be, as far as is known.
+  bool has_checkpoint() const { return checkpointed_step == state.step && !checkpoint_lost; }
   /// Brings all members to where the leader stands. Empty, or who was lost.
   std::string join_team();
 
@@ -202,11 +267,17 @@ struct Trainer::Run {
 
   /// Takes back what this run has written, if it began it and has no checkpoint yet.
   void discard();
+  /// The checkpoint that did best on validation data; if that cannot be read, the best or the newest of those that can,
+  /// and people are told. Throws FileError when there is none.
+  Checkpoint best_checkpoint(RunSummary& summary) const;
   /// The model of a network that is cut, from its parts or, if that is better, from a checkpoint.
   void write_parted_model(RunSummary& summary);
   /// Writes the model, summary.json and report.html.
   void write_results(RunSummary& summary);
 };
+
+/// What tells the parameters of one model from those of another.
+inline std::string digest_text(const ParameterTable& table) { return fmt::format("{:016x}", table.digest()); }
 
 /// Brings numbers and JSON of a TrainingState together; text is a JSON object.
 std::string state_text(const TrainingState& state, const std::map<std::string, std::vector<std::uint64_t>>& numbers);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "metrics/format.h"
 #include "strategy/step_exchange.h"
@@ -59,19 +60,29 @@ void Trainer::Run::log(const std::vector<std::pair<std::string, double>>& values
   if (!team.leads()) {
     return;
   }
-  metrics->append({.step = state.step, .epoch = epochs_done(), .time = state.train_seconds, .values = values});
+  std::string told;
+  try {
+    metrics->append({.step = state.step, .epoch = epochs_done(), .time = state.train_seconds, .values = values});
+    events->scalars(state.step, wall_clock(), values);
+    told = metrics_trouble.succeeded("metrics are");
+  } catch (const FileError& error) {
+    told = metrics_trouble.failed(fmt::format("no metrics of step {}", state.step), error.what(),
+                                  "without them until they can be written");
+  }
   state.metrics_rows = metrics->rows();
-  events->scalars(state.step, wall_clock(), values);
+  if (!told.empty()) {
+    observer.note(told);
+  }
 }
 
 void Trainer::Run::log_steps(double seconds) {
+  hear_of_checkpoints(false);
   const LossSums& sums = state.logged_sums;
   std::vector<std::pair<std::string, double>> values = {{"train_loss", mean_loss(sums)}};
   if (data.train->spec().classes > 0) {
     values.emplace_back("train_accuracy", accuracy(sums));
   }
-  const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
-  values.emplace_back("learning_rate", schedule->rate(static_cast<std::uint64_t>(state.step - 1), total));
+  values.emplace_back("learning_rate", update_options(state.scheduled(state.step - 1)).rate);
   if (seconds > 0) {
     values.emplace_back("samples_per_second", static_cast<double>(sums.rows) / seconds);
   }
@@ -134,9 +145,7 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
     return outcome;
   }
   ledger.close_epoch();
-  state.epoch += 1;
-  state.position = 0;
-  state.epoch_sums = {};
+  begin_epoch();
   state.epoch_began = state.train_seconds;
   log(values);
 
@@ -151,7 +160,7 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   state.last = report;
   // L-BFGS has many short iterations, and a state of many vectors.
   const bool due = !is_sandblaster(config) || state.epoch % kIterationsToCheckpoint == 0;
-  if ((config.checkpoint_every == 0 && due && checkpointed_step != state.step) || report.best) {
+  if ((config.checkpoint_every == 0 && due && !has_checkpoint()) || report.best) {
     write_checkpoint(report.best ? score : std::nullopt);  // one that is only as good does not push the best out
   }
   observer.epoch_ended(report);
@@ -212,7 +221,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     return summary;
   }
   joined = true;
-  const Sampler sampler(data.train->size(), config.seed, true);
+  Sampler sampler(data.train->size(), config.seed, true);
+  leave_out_what_is_done(sampler);
   LoaderOptions options;
   options.batch = global_batch;
   options.part = team.replica();
@@ -238,13 +248,14 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       break;
     }
-    const auto rate_of = [&, first = state.step](std::int64_t update) {
-      return schedule->rate(static_cast<std::uint64_t>(first + update), total);
+    const std::uint64_t scheduled = state.scheduled(state.step);
+    const auto rate_of = [&, scheduled](std::int64_t update) {
+      return update_options(scheduled + static_cast<std::uint64_t>(update)).rate;
     };
-    const UpdateOptions update = update_options(static_cast<std::uint64_t>(state.step));
+    const UpdateOptions update = update_options(scheduled);
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
-      const double share = total > 0 ? static_cast<double>(state.step) / static_cast<double>(total) : 0;
+      const double share = total > 0 ? static_cast<double>(scheduled) / static_cast<double>(total) : 0;
       team.chaos->before_step({state.step + 1, share}, team.activity->compute(), stop_requested);
     }
     report = agreed([&] {
