@@ -9,9 +9,11 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import struct
 import sys
+import tempfile
 
 import job_test
 from job_test import processes_in
@@ -47,6 +49,16 @@ class ServedTest(job_test.JobTest):
     def checkpoints(self, name):
         folder = os.path.join(self.path(name), "checkpoints")
         return sorted(entry for entry in os.listdir(folder) if entry.startswith("step-")) if os.path.isdir(folder) else []
+
+    def epochs_to_end_with(self, name, *more):
+        """One more than any worker has begun, which may be many more than are evaluated."""
+        with tempfile.TemporaryDirectory() as folder:  # if it is one, the run goes on
+            shutil.copytree(self.path(name), folder, dirs_exist_ok=True)
+            process = self.start("--resume", folder, "--epochs", "1", *more)
+            output, _ = process.communicate(timeout=job_test.DEADLINE)
+        least = re.search(r"expected --epochs (\d+) or more", output)
+        self.assertEqual(process.returncode, 2 if least else 0, output)
+        return int(least[1]) + 1 if least else 2
 
     def kill_after_checkpoints(self, name, process):
         """Kills every process of the job when there are two. The epoch that the last is of."""
@@ -96,7 +108,8 @@ class Witness(ServedTest):
             with self.subTest(algorithm=algorithm):
                 process = self.start(*self.recipe(algorithm, algorithm), "--epochs", "4000", "--checkpoint-every", "50",
                                      "--log-every", "1")
-                epochs = self.kill_after_checkpoints(algorithm, process) + 12  # beyond what anybody had begun
+                self.kill_after_checkpoints(algorithm, process)
+                epochs = self.epochs_to_end_with(algorithm)
                 self.train("--resume", self.path(algorithm), "--epochs", str(epochs))
                 self.expect_every_sample_once(algorithm, epochs * self.SAMPLES)
                 self.expect_counts(algorithm, epochs)
@@ -371,7 +384,8 @@ class Resumption(ServedTest):
                 process = self.start(*self.small(algorithm, samples=3000, noise=1), *choices, "--workers", "3", "--servers",
                                      "2", "--epochs", "4000", "--checkpoint-every", "50", "--keep-checkpoints", "2",
                                      "--transport", "socket")
-                epochs = self.kill_after_checkpoints(algorithm, process) + 12  # beyond what anybody had begun
+                self.kill_after_checkpoints(algorithm, process)
+                epochs = self.epochs_to_end_with(algorithm)
                 self.train("--resume", self.path(algorithm), "--epochs", str(epochs))
                 self.assertEqual(self.summary(algorithm)["status"], "finished")
                 self.expect_every_sample_once(algorithm, 3000 * epochs)

@@ -146,7 +146,13 @@ std::int64_t epochs_begun(const Checkpoint& checkpoint) {
   const std::string where = checkpoint.path().string();
   const std::int64_t begun = manifest.epoch + (manifest.position > 0 ? 1 : 0);
   if (checkpoint.has_blob(kBooksBlob) && !checkpoint.blob(kBooksBlob).empty()) {
-    return std::max(begun, ServedBooks::head_of(checkpoint.blob(kBooksBlob), where).epochs_begun);
+    std::int64_t most = std::max(begun, ServedBooks::head_of(checkpoint.blob(kBooksBlob), where).epochs_begun);
+    for (std::size_t server = 0; checkpoint.has_blob(server_blob(server)); ++server) {  // which are of later moments
+      for (const SavedLease& lease : saved_leases(checkpoint.blob(server_blob(server)), where).leases) {
+        most = std::max(most, lease.samples.epoch + 1);
+      }
+    }
+    return most;
   }
   if (checkpoint.has_blob(kLaterBlob)) {
     const std::vector<EpochProgress> later = epochs_from(checkpoint.blob(kLaterBlob), where);
