@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 
 import job_test
@@ -175,6 +176,27 @@ class Matrix(ResumeTest):
                 self.train("--resume", self.path(name), "--chaos", "", *kinds[1])
                 self.assertEqual(self.model(name), self.model("whole"))
                 self.expect_every_sample_once(name, 27000)
+
+
+class Unwritable(ResumeTest):
+    def test_jobs_go_on_without_checkpoints_and_say_so(self):
+        for kind in ("allreduce", "async", "stages"):
+            with self.subTest(kind):
+                process = self.start(*self.recipe(kind, *KINDS[kind], "--transport", "socket", "--epochs", "40"))
+                self.wait_until(lambda: self.checkpoints(kind), "a checkpoint")
+                folder = self.path(kind) + "/checkpoints"
+                mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder], capture_output=True)
+                if mounted.returncode != 0:
+                    self.skipTest("mounting a file system is not permitted here")
+                self.addCleanup(subprocess.run, ["umount", "-l", folder], capture_output=True)
+                output, _ = process.communicate(timeout=job_test.DEADLINE)
+                subprocess.run(["umount", "-l", folder], check=True)
+                self.assertEqual(process.returncode, 0, output)
+                self.assertEqual(output.count("training goes on, the one before stays"), 1, output)
+                self.assertGreater(self.summary(kind)["failed_checkpoints"], 0)
+                self.expect_audit(kind, 40)
+                self.assertTrue(self.checkpoints(kind))  # from before
+                self.expect_nothing_left(kind)
 
 
 class Refusals(ResumeTest):
