@@ -25,7 +25,14 @@ WorkerChaos::WorkerChaos(const RunConfig& config, Place place)
               .marks = std::filesystem::exists(place_.folder) ? place_.folder / "chaos-done" : std::filesystem::path(),
               .once_is_past = place_.restarts > 0 && !std::filesystem::exists(place_.folder),
               .note = place_.note},
-             *this) {}
+             *this) {
+  for (const ChaosEvent& event : parse_chaos(config.chaos).events) {
+    const bool of_this_worker = event.subject.kind == ChaosSubject::Kind::worker && event.subject.first == place_.self;
+    if (event.effect->name == "slow" && of_this_worker && !event.share && event.first_step <= 1) {
+      first_slowness_ = event.factor;
+    }
+  }
+}
 
 void WorkerChaos::before_step(const Chaos::Moment& moment, ComputeWatch& watch, const std::function<bool()>& stop) {
   const double took = watch.seconds() - computed_;
@@ -85,7 +92,8 @@ std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunCon
 }
 
 std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config) {
-  if (!is_served(config) || parts_of(config) == 1) {
+  const bool sums_beside_parts = config.algorithm == "allreduce" && replicas_of(config) > 1;
+  if (parts_of(config) == 1 || !(is_served(config) || sums_beside_parts)) {
     return fabric;
   }
   return std::make_unique<LockedFabric>(std::move(fabric));
