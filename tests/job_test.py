@@ -85,7 +85,7 @@ class JobTest(unittest.TestCase):
 
     def start(self, *arguments):
         process = subprocess.Popen([PROGRAM, "train", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, env={**os.environ, "TMPDIR": self.scratch.name})
+                                   text=True, env={**os.environ, "TMPDIR": self.scratch.name, "XDG_CACHE_HOME": self.path("cache")})
         self.started.append(process)
         return process
 

@@ -13,6 +13,7 @@
 #include "train/job_launch.h"
 #include "train/job_rank.h"
 #include "train/job_tls.h"
+#include "train/machine_costs.h"
 #include "train/run_remainder.h"
 #include "train/thread_team.h"
 #include "train/trainer.h"
@@ -213,7 +214,10 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       }
     }
     if (!is_of_one_process(config.algorithm)) {
-      const LockedFolder locked = resumes ? change_run(arguments->resume, config) : prepare_run(config);
+      const PlanKnowledge knowledge = {.cache = cache_folder(place.environment),
+                                       .note = [&show](std::string_view line) { show.note(line); }};
+      const LockedFolder locked =
+          resumes ? change_run(arguments->resume, config, knowledge) : prepare_run(config, knowledge);
       const std::filesystem::path& folder = locked.path;
       catch_stop_signals();
       const std::string transport = transport_of(config);
@@ -221,7 +225,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
         warn_of_mpi(config, show);
       }
       if (transport == "threads") {
-        exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
+        exit_code = show_summary(train_on_threads(folder, resumes, config_of_run(folder), show, stop_requested));
         return;
       }
       exit_code = show_summary(train_in_processes({.program = place.program,

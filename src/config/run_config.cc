@@ -377,11 +377,13 @@ std::vector<RunOption> make_options() {
              "the first layer of each stage but the first, instead of what is planned");
   table.text("cuts", &RunConfig::cuts, "LAYER=CUT,...",
              "how layers are cut, instead of what is planned: outputs, inputs, channels, region; LAYER may have * and ?");
-  table.text("shares", &RunConfig::shares, "S,...",
-             "how work is shared out among the --tensor workers of a stage, such as 3,1 where the first is three times as "
-             "fast; equally if not said");
+  table.text(
+      "shares", &RunConfig::shares, "S,...|auto",
+      "how work is shared out among the --tensor workers of a stage, such as 3,1 where the first is three times as "
+      "fast, or 3,1/1,1 for each stage; auto: by the speeds that the workers measure before they begin; equally if "
+      "not said");
   table.number("micro-batches", &RunConfig::micro_batches, kCountOrZero, "N",
-               "parts of a batch that go through the stages one after the other; 0: four for each stage");
+               "parts of a batch that go through the stages one after the other; 0: as planned");
   table.text("pipeline", &RunConfig::pipeline, "ORDER",
              "1f1b: backward as soon as possible, which keeps few micro-batches in memory; gpipe: all forward first",
              {"1f1b", "gpipe"});

@@ -63,7 +63,7 @@ struct RunConfig {
   std::int64_t replicas = 0;
   std::string stage_at;  ///< the first layer of each stage but the first; empty: as the planner has it
   std::string cuts;      ///< "layer=outputs,..."; likewise
-  std::string shares;    ///< "3,1": of the work of a stage, by speed; empty: equal ones
+  std::string shares;    ///< "3,1": of the work of a stage, by speed; auto: as measured; empty: equal ones
   std::int64_t micro_batches = 0;  ///< of a pipeline; 0: as the planner has it
   std::string pipeline = "1f1b";
   bool recompute = false;

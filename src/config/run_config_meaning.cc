@@ -182,6 +182,9 @@ void forget_other_plan(const RunConfig& before, RunConfig& config) {
   if (!same && config.shares == before.shares) {
     config.shares.clear();
   }
+  if (!same && config.micro_batches == before.micro_batches) {
+    config.micro_batches = 0;
+  }
 }
 
 void settle_grid(RunConfig& config) {

@@ -6,15 +6,19 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "exec/busy_others.h"
+#include "graph/exchanges/shared_batch_norm.h"
 #include "graph/layer.h"
 #include "tensor/buffer.h"
 
 namespace distbelief {
 namespace {
 
-constexpr int kFewestRuns = 5;
+constexpr int kFewestRuns = 2;
 constexpr int kMostRuns = 30;
 constexpr double kSecondsOfRuns = 0.05;
+constexpr int kUsualRuns = 5;  ///< unless they take longer than this:
+constexpr double kMostSecondsOfRuns = 0.3;
 constexpr std::size_t kLine = 64;
 
 /// Numbers that no kernel stumbles over.
@@ -82,18 +86,18 @@ class TimedKernel {
     (void)once();  // primitives make themselves ready in their first run
     LayerTime least = {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
     const Clock::time_point began = Clock::now();
-    for (int run = 0; run < kFewestRuns || (run < kMostRuns && seconds_since(began) < kSecondsOfRuns); ++run) {
+    const auto goes_on = [&](int run) {
+      const double seconds = seconds_since(began);
+      return run < kFewestRuns || (run < kUsualRuns && seconds < kMostSecondsOfRuns) ||
+             (run < kMostRuns && seconds < kSecondsOfRuns);
+    };
+    for (int run = 0; goes_on(run); ++run) {
       const LayerTime time = once();
       least = {std::min(least.forward, time.forward), std::min(least.backward, time.backward)};
     }
     return least;
   }
 
- private:
-  float* keep(std::size_t bytes) {
-    memory_.push_back(some_numbers(bytes));
-    return memory_.back().as<float>().data();
-  }
   LayerTime once() {
     LayerTime time;
     const Clock::time_point began = Clock::now();
@@ -109,6 +113,12 @@ class TimedKernel {
     return time;
   }
 
+ private:
+  float* keep(std::size_t bytes) {
+    memory_.push_back(some_numbers(bytes));
+    return memory_.back().as<float>().data();
+  }
+
   Engine engine_;
   std::unique_ptr<Kernel> kernel_;
   std::vector<Buffer> memory_;
@@ -118,10 +128,22 @@ class TimedKernel {
   bool runs_backward_ = true;
 };
 
+/// How many rows of a batch are enough to tell how long all of them take: those of a moment, by a guess of the layer's
+/// operations and bytes. Images take as long one by one as together; rows of a product do only when there are many.
+std::int64_t rows_to_time(const Layer& layer, ValueSpecs inputs, std::int64_t floats) {
+  constexpr double kOperationsASecond = 5e10;
+  constexpr double kFloatsASecond = 2e9;
+  const double moment = inputs[0].shape.rank() == 4 ? 0.05 : 0.5;
+  const std::int64_t rows = inputs[0].shape[0];
+  const double guess = std::max(static_cast<double>(layer.flops(inputs)) / kOperationsASecond,
+                                static_cast<double>(floats) / kFloatsASecond);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(rows) * moment / guess), 1, rows);
+}
+
 }  // namespace
 
-std::optional<LayerTime> time_layer(const Layer& layer, ValueSpecs inputs, Backward backward, int threads) {
-  if (is_exchange(layer) || inputs.empty()) {
+std::optional<LayerTime> time_layer(const Layer& layer, ValueSpecs inputs, Backward backward, const TimedLoad& load) {
+  if (is_exchange(layer) || dynamic_cast<const SharedBatchNorm*>(&layer) != nullptr || inputs.empty()) {
     return std::nullopt;
   }
   std::int64_t floats = layer.output(inputs).shape.elements();
@@ -131,14 +153,28 @@ std::optional<LayerTime> time_layer(const Layer& layer, ValueSpecs inputs, Backw
     }
     floats += spec.shape.elements();
   }
+  const std::int64_t rows = inputs[0].shape[0];
+  const std::int64_t timed = rows_to_time(layer, inputs, floats);
+  std::vector<ValueSpec> fewer;
+  for (const ValueSpec& spec : inputs) {
+    fewer.push_back({spec.shape.with_batch(timed), spec.kind});
+  }
+  floats = floats * timed / rows;
   for (const ParameterSpec& spec : layer.parameters(inputs)) {
     floats += spec.shape.elements();
   }
-  if (2 * floats * static_cast<std::int64_t>(sizeof(float)) > kMostTimedBytes) {
+  if (2 * load.processes * floats * static_cast<std::int64_t>(sizeof(float)) > kMostTimedBytes) {
     return std::nullopt;
   }
-  set_thread_count(threads);
-  return TimedKernel(layer, inputs, backward).least();
+  const BusyOthers others(load.processes - 1, [&]() -> BusyOthers::Work {
+    set_thread_count(load.threads);
+    auto kernel = std::make_shared<TimedKernel>(layer, fewer, backward);  // shared: a function can be copied
+    return [kernel] { (void)kernel->once(); };
+  });
+  set_thread_count(load.threads);
+  const LayerTime time = TimedKernel(layer, fewer, backward).least();
+  const double times = static_cast<double>(rows) / static_cast<double>(timed);
+  return LayerTime{times * time.forward, times * time.backward};
 }
 
 }  // namespace distbelief

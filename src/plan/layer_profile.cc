@@ -10,7 +10,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::string_view kHeading = "distbelief layer times 1";
+constexpr std::string_view kHeading = "distbelief layer times 2";
 
 /// The next part of the text up to `end`, which is taken away with it; nothing when it does not end so.
 std::optional<std::string_view> take(std::string_view& text, char end) {
@@ -41,14 +41,29 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
+std::string time_text(const LayerTime& time) { return fmt::format("{:.4g}\t{:.4g}\t", time.forward, time.backward); }
+
+/// What will be read from text(), so that this plan and the next see the same.
+std::optional<LayerTime> as_written(const std::optional<LayerTime>& time) {
+  if (!time) {
+    return std::nullopt;
+  }
+  const std::string text = time_text(*time);
+  std::string_view rest = text;
+  const double forward = *seconds_in(take(rest, '\t'));
+  return LayerTime{forward, *seconds_in(take(rest, '\t'))};
+}
+
 }  // namespace
 
-LayerProfile::LayerProfile(std::string machine, int threads, Measure measure)
-    : machine_(in_one_line(std::move(machine))), threads_(threads), measure_(std::move(measure)) {}
+LayerProfile::LayerProfile(std::string machine, std::string setting, Measure measure)
+    : machine_(in_one_line(std::move(machine))),
+      setting_(in_one_line(std::move(setting))),
+      measure_(std::move(measure)) {}
 
 std::string LayerProfile::key_of(const Layer& layer, ValueSpecs inputs, Backward backward) const {
   // Options of a layer that change its time change its class, a shape or the number of operations.
-  std::string key = fmt::format("{} {} threads {}", layer.type(), typeid(layer).name(), threads_);
+  std::string key = fmt::format("{} {} {}", layer.type(), typeid(layer).name(), setting_);
   for (const ValueSpec& spec : inputs) {
     key += " " + spec.shape.text();
   }
@@ -63,7 +78,7 @@ std::string LayerProfile::key_of(const Layer& layer, ValueSpecs inputs, Backward
 std::optional<LayerTime> LayerProfile::time_of(const Layer& layer, ValueSpecs inputs, Backward backward) {
   const auto [found, fresh] = times_.try_emplace(key_of(layer, inputs, backward));
   if (fresh) {
-    found->second = measure_(layer, inputs, backward);
+    found->second = as_written(measure_(layer, inputs, backward));
     ++(found->second ? measured_ : not_measured_);
   }
   return found->second;
@@ -94,7 +109,7 @@ std::string LayerProfile::text() const {
   std::string text = fmt::format("{}\n{}\n", kHeading, machine_);
   for (const auto& [key, time] : times_) {
     if (time) {
-      text += fmt::format("{:.4g}\t{:.4g}\t{}\n", time->forward, time->backward, key);
+      text += time_text(*time) + key + "\n";
     }
   }
   return text;

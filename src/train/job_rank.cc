@@ -7,6 +7,7 @@
 #include "cluster/child_process.h"
 #include "cluster/job_file.h"
 #include "train/job_invitation.h"
+#include "train/machine_costs.h"
 #include "train/run_remainder.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/local_address.h"
@@ -44,10 +45,17 @@ struct CoordinatorProcess {
   ChildProcess process;
 };
 
+LockedFolder locked_folder(const RankOptions& options, const RunConfig& config, const PlanKnowledge& knowledge) {
+  return options.resume.empty() ? prepare_run(config, knowledge) : change_run(options.resume, config, knowledge);
+}
+
 /// What only the first rank does: it makes the run's folder, or opens one, and starts the coordinator beside it.
 struct JobBeginning {
   JobBeginning(const RankOptions& options, const RunConfig& config, RunObserver& observer)
-      : locked(options.resume.empty() ? prepare_run(config) : change_run(options.resume, config)), folder(locked.path) {
+      : locked(locked_folder(options, config,
+                             {.cache = cache_folder(options.environment),
+                              .note = [&observer](std::string_view line) { observer.note(line); }})),
+        folder(locked.path) {
     remove_stale_job_file(folder);
     std::filesystem::create_directories(folder / "logs");
     coordinator.emplace(options, folder);

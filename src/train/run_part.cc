@@ -5,7 +5,10 @@
 
 #include "base/check.h"
 #include "strategy/step_exchange.h"
+#include "train/core_share.h"
+#include "train/cut_shares.h"
 #include "train/model_cut.h"
+#include "train/speed_probe.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
@@ -13,6 +16,8 @@ namespace {
 
 /// Groups of a view beside that of all: three of the parts of a copy, one of a part's copies, one to write files.
 constexpr std::uint32_t kGroupsOfAView = 8;
+/// Of the group of all processes with servers; those of copies and of servers have others.
+constexpr std::uint32_t kSpeedEpoch = 0x48;
 
 /// The state of a strategy as lists of floats; `numbers`, unless null, replace its other numbers.
 class ListVisitor : public StateVisitor {
@@ -47,11 +52,42 @@ class ListVisitor : public StateVisitor {
 
 }  // namespace
 
+int Trainer::Run::compute_threads() const {
+  return config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
+}
+
+void Trainer::Run::measure_shares() {
+  check(team.served != nullptr || team.group != nullptr, "a worker for each part of each copy");
+  std::optional<Group> all;  // with servers, which hold what the shares make of parameters
+  Group& group = team.served == nullptr
+                     ? *team.group
+                     : all.emplace(*team.served->fabric, all_ranks(*team.served->fabric), kSpeedEpoch);
+  const Clock::time_point deadline = Clock::now() + team.patience;
+  const auto expect = [](const Outcome& outcome) {
+    if (!outcome.ok()) {
+      throw ExchangeLost(outcome);
+    }
+  };
+  expect(group.barrier(deadline));  // all compute at the same time, as they will
+  std::vector<std::uint64_t> speeds(static_cast<std::size_t>(group.size()));
+  if (group.position() < grid.processes()) {
+    const double slowness = team.chaos == nullptr ? 1 : team.chaos->first_slowness();
+    speeds[static_cast<std::size_t>(group.position())] =
+        static_cast<std::uint64_t>(probe_speed(compute_threads()) / slowness);
+  }
+  expect(group.all_gather(speeds, deadline));
+  config.shares = shares_by_speed(grid, std::span(speeds).first(static_cast<std::size_t>(grid.processes())));
+  measured_shares = true;
+}
+
 void Trainer::Run::take_part() {
   plan_cut(config, graph, table);
   grid = grid_of(config);
   if (grid.parts() == 1) {
     return;
+  }
+  if (config.shares == kMeasuredShares) {
+    measure_shares();
   }
   partition = partition_of(config, graph);
   if (team.served != nullptr) {

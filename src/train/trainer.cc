@@ -19,6 +19,7 @@
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
 #include "train/core_share.h"
+#include "train/measured_plan.h"
 #include "train/model_cut.h"
 #include "train/run_remainder.h"
 #include "train/state_arrays.h"
@@ -131,7 +132,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   ReplicaOptions& options = replica_options;
   options.seed = config.seed;
   options.watch = &team.activity->compute();
-  options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
+  options.threads = compute_threads();
   if (has_hogwild_workers(config)) {
     options.threads = static_cast<int>(std::min<std::int64_t>(options.threads, config.n_push));
   }
@@ -317,6 +318,9 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
                  fmt::format("workers {} ({}), {}{} samples each a step", run.team.size(), run.config.algorithm,
                              even ? "" : "at most ", batch_per_worker(run.config)));
   }
+  if (run.measured_shares) {
+    lines.push_back(fmt::format("shares  {} of the work of a stage, by the speeds of the workers", run.config.shares));
+  }
   if (beginning.resumes && (restored || begun)) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
                              : "resume  from the start: there is no checkpoint yet");
@@ -324,7 +328,7 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   observer.started(lines);
 }
 
-CheckedRun check_run(const RunConfig& config) {
+CheckedRun check_run(const RunConfig& config, const PlanKnowledge& knowledge) {
   check_config(config);
   const RunData data = open_run_data(config);
   const Graph graph = graph_of(describe_model(config, data));
@@ -338,7 +342,7 @@ CheckedRun check_run(const RunConfig& config) {
   for (const std::string& pattern : config.freeze) {
     table.freeze(pattern);
   }
-  plan_cut(planned, graph, table);
+  plan_by_measurement(planned, graph, table, knowledge);
   if (parts_of(planned) > 1) {
     (void)part_of(graph, table, partition_of(planned, graph), 0, 0);
   }
@@ -360,6 +364,8 @@ void take_plan(const CheckedRun& checked, RunConfig& config) {
   config.tensor = checked.planned.tensor;
   config.stage_at = checked.planned.stage_at;
   config.cuts = checked.planned.cuts;
+  config.shares = checked.planned.shares;
+  config.micro_batches = checked.planned.micro_batches;
 }
 
 }  // namespace
@@ -372,7 +378,9 @@ LockedFolder make_run_folder(RunConfig config, const CheckedRun& checked) {
   return {folder.path(), *folder.take_lock()};
 }
 
-LockedFolder prepare_run(const RunConfig& config) { return make_run_folder(config, check_run(config)); }
+LockedFolder prepare_run(const RunConfig& config, const PlanKnowledge& knowledge) {
+  return make_run_folder(config, check_run(config, knowledge));
+}
 
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
@@ -471,14 +479,14 @@ void check_served_change(const RunFolder& folder, const RunConfig& config) {
 
 }  // namespace
 
-LockedFolder change_run(const std::filesystem::path& path, RunConfig config) {
+LockedFolder change_run(const std::filesystem::path& path, RunConfig config, const PlanKnowledge& knowledge) {
   check_config(config);
   const RunFolder folder = RunFolder::open(path);
   FolderLock lock(path);
   check_served_change(folder, config);
   expect_samples_of_run(path, config);
   if (parts_of(config) > 1) {
-    take_plan(check_run(config), config);
+    take_plan(check_run(config, knowledge), config);
   }
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));

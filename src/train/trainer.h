@@ -11,6 +11,7 @@
 #include "config/run_config.h"
 #include "metrics/counters.h"
 #include "metrics/progress.h"
+#include "train/plan_knowledge.h"
 #include "train/served_books.h"
 #include "train/team.h"
 
@@ -109,8 +110,9 @@ struct CheckedRun {
   bool has_test = false;
   bool has_validation = false;
 };
-/// Checks a configuration as a new run would, opening data and model. Throws InputError.
-CheckedRun check_run(const RunConfig& config);
+/// Checks a configuration as a new run would, opening data and model, and plans how its network is cut, if it is.
+/// Throws InputError.
+CheckedRun check_run(const RunConfig& config, const PlanKnowledge& knowledge);
 /// A folder in which no other process trains while this is there.
 struct LockedFolder {
   std::filesystem::path path;
@@ -120,10 +122,10 @@ struct LockedFolder {
 /// InputError.
 LockedFolder make_run_folder(RunConfig config, const CheckedRun& checked);
 /// Both: for a job whose processes will train in it. When it throws there is no folder.
-LockedFolder prepare_run(const RunConfig& config);
+LockedFolder prepare_run(const RunConfig& config, const PlanKnowledge& knowledge);
 
 /// Writes a changed configuration into the folder of a run that a job will go on with. Throws InputError.
-LockedFolder change_run(const std::filesystem::path& folder, RunConfig config);
+LockedFolder change_run(const std::filesystem::path& folder, RunConfig config, const PlanKnowledge& knowledge);
 
 /// The resolved configuration of the run in this folder.
 RunConfig config_of_run(const std::filesystem::path& folder);

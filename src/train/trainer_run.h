@@ -74,6 +74,7 @@ struct Trainer::Run {
   Grid grid;
   GridPlace grid_place;
   Partition partition;
+  bool measured_shares = false;  ///< by which the work of a stage is shared out
   std::optional<NetworkPart> part;
   std::vector<NetworkPart> all_parts;  ///< a parameter server's: it holds some of the parameters of each
   std::optional<Group> column;         ///< those that have the same part of each copy
@@ -113,6 +114,9 @@ struct Trainer::Run {
   /// Of what this worker holds.
   const ParameterTable& own_table() const { return part ? part->table : table; }
   void take_part();
+  /// Makes --shares of `auto` what the speeds of all workers are now: the same for all processes. Throws ExchangeLost.
+  void measure_shares();
+  int compute_threads() const;
   /// The same where parameters are with servers.
   void take_part_of_served();
   /// Opens the links to the other parts of this worker's copy, which `members` hold.
