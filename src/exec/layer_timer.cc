@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kFewestRuns = 2;
 constexpr int kMostRuns = 30;
-constexpr double kSecondsOfRuns = 0.05;
+constexpr double kSecondsOfRuns = 0.02;
 constexpr int kUsualRuns = 5;  ///< unless they take longer than this:
-constexpr double kMostSecondsOfRuns = 0.3;
+constexpr double kMostSecondsOfRuns = 0.1;
 constexpr std::size_t kLine = 64;
 
 /// Numbers that no kernel stumbles over.
@@ -128,18 +128,6 @@ class TimedKernel {
   bool runs_backward_ = true;
 };
 
-/// How many rows of a batch are enough to tell how long all of them take: those of a moment, by a guess of the layer's
-/// operations and bytes. Images take as long one by one as together; rows of a product do only when there are many.
-std::int64_t rows_to_time(const Layer& layer, ValueSpecs inputs, std::int64_t floats) {
-  constexpr double kOperationsASecond = 5e10;
-  constexpr double kFloatsASecond = 2e9;
-  const double moment = inputs[0].shape.rank() == 4 ? 0.05 : 0.5;
-  const std::int64_t rows = inputs[0].shape[0];
-  const double guess = std::max(static_cast<double>(layer.flops(inputs)) / kOperationsASecond,
-                                static_cast<double>(floats) / kFloatsASecond);
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(rows) * moment / guess), 1, rows);
-}
-
 }  // namespace
 
 std::optional<LayerTime> time_layer(const Layer& layer, ValueSpecs inputs, Backward backward, const TimedLoad& load) {
@@ -153,13 +141,6 @@ std::optional<LayerTime> time_layer(const Layer& layer, ValueSpecs inputs, Backw
     }
     floats += spec.shape.elements();
   }
-  const std::int64_t rows = inputs[0].shape[0];
-  const std::int64_t timed = rows_to_time(layer, inputs, floats);
-  std::vector<ValueSpec> fewer;
-  for (const ValueSpec& spec : inputs) {
-    fewer.push_back({spec.shape.with_batch(timed), spec.kind});
-  }
-  floats = floats * timed / rows;
   for (const ParameterSpec& spec : layer.parameters(inputs)) {
     floats += spec.shape.elements();
   }
@@ -168,13 +149,11 @@ std::optional<LayerTime> time_layer(const Layer& layer, ValueSpecs inputs, Backw
   }
   const BusyOthers others(load.processes - 1, [&]() -> BusyOthers::Work {
     set_thread_count(load.threads);
-    auto kernel = std::make_shared<TimedKernel>(layer, fewer, backward);  // shared: a function can be copied
+    auto kernel = std::make_shared<TimedKernel>(layer, inputs, backward);  // shared: a function can be copied
     return [kernel] { (void)kernel->once(); };
   });
   set_thread_count(load.threads);
-  const LayerTime time = TimedKernel(layer, fewer, backward).least();
-  const double times = static_cast<double>(rows) / static_cast<double>(timed);
-  return LayerTime{times * time.forward, times * time.backward};
+  return TimedKernel(layer, inputs, backward).least();
 }
 
 }  // namespace distbelief

@@ -54,6 +54,27 @@ std::optional<LayerTime> as_written(const std::optional<LayerTime>& time) {
   return LayerTime{forward, *seconds_in(take(rest, '\t'))};
 }
 
+/// How many rows of a batch are enough to tell how long all of them take: a power of two of them that takes a moment,
+/// by a guess of the layer's operations and bytes, so that batches of different size share a measurement. Images take
+/// as long one by one as together; rows of a product do only when there are many.
+std::int64_t rows_to_measure(const Layer& layer, ValueSpecs inputs) {
+  constexpr double kOperationsASecond = 5e10;
+  constexpr double kFloatsASecond = 2e9;
+  const double moment = inputs[0].shape.rank() == 4 ? 0.005 : 0.1;
+  const std::int64_t rows = inputs[0].shape[0];
+  std::int64_t floats = layer.output(inputs).shape.elements();
+  for (const ValueSpec& spec : inputs) {
+    floats += spec.shape.elements();
+  }
+  const double guess = std::max(static_cast<double>(layer.flops(inputs)) / kOperationsASecond,
+                                static_cast<double>(floats) / kFloatsASecond);
+  std::int64_t enough = 1;
+  while (enough < rows && guess * static_cast<double>(enough) < moment * static_cast<double>(rows)) {
+    enough *= 2;
+  }
+  return std::min(enough, rows);
+}
+
 }  // namespace
 
 LayerProfile::LayerProfile(std::string machine, std::string setting, Measure measure)
@@ -76,12 +97,22 @@ std::string LayerProfile::key_of(const Layer& layer, ValueSpecs inputs, Backward
 }
 
 std::optional<LayerTime> LayerProfile::time_of(const Layer& layer, ValueSpecs inputs, Backward backward) {
-  const auto [found, fresh] = times_.try_emplace(key_of(layer, inputs, backward));
+  const std::int64_t rows = inputs[0].shape[0];
+  const std::int64_t measured_rows = rows_to_measure(layer, inputs);
+  std::vector<ValueSpec> fewer;
+  for (const ValueSpec& spec : inputs) {
+    fewer.push_back({spec.shape.with_batch(measured_rows), spec.kind});
+  }
+  const auto [found, fresh] = times_.try_emplace(key_of(layer, fewer, backward));
   if (fresh) {
-    found->second = as_written(measure_(layer, inputs, backward));
+    found->second = as_written(measure_(layer, fewer, backward));
     ++(found->second ? measured_ : not_measured_);
   }
-  return found->second;
+  if (!found->second) {
+    return std::nullopt;
+  }
+  const double times = static_cast<double>(rows) / static_cast<double>(measured_rows);
+  return LayerTime{times * found->second->forward, times * found->second->backward};
 }
 
 bool LayerProfile::read(std::string_view text) {

@@ -19,6 +19,7 @@ class LayerProfile : public LayerTimes {
   /// with how many threads, beside what; each has times of its own.
   LayerProfile(std::string machine, std::string setting, Measure measure);
 
+  /// Of what would take long fewer rows are measured, and so many times that is the time of all.
   std::optional<LayerTime> time_of(const Layer& layer, ValueSpecs inputs, Backward backward) override;
 
   /// Takes over what text() has written and is not known here. False when the text is something else: then nothing is

@@ -34,6 +34,20 @@ TEST(LayerProfile, MeasuresEachLayerOnce) {
   EXPECT_EQ(calls, 4);
 }
 
+TEST(LayerProfile, MeasuresFewerRowsOfWhatTakesLong) {
+  int calls = 0;
+  LayerProfile profile("cpu", "alone", Measure{&calls});
+  const Dense dense({.units = 4096});
+  const auto of = [&](std::int64_t rows) {
+    return profile.time_of(dense, std::vector<ValueSpec>{{Shape{rows, 4096}, ValueKind::dense}}, kBoth)->forward;
+  };
+  const double of_all = of(1 << 14);
+  EXPECT_DOUBLE_EQ(of(1 << 15), 2 * of_all);
+  EXPECT_EQ(calls, 1);
+  (void)of(8);
+  EXPECT_EQ(calls, 2);
+}
+
 TEST(LayerProfile, RemembersAsText) {
   int calls = 0;
   LayerProfile profile("cpu", "alone", Measure{&calls});

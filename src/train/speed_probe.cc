@@ -1,7 +1,5 @@
 #include "train/speed_probe.h"
 
-#include <algorithm>
-#include <array>
 #include <vector>
 
 #include "base/clock.h"
@@ -12,7 +10,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::int64_t kSide = 512;
-constexpr int kProducts = 9;
+constexpr double kSeconds = 0.3;
 
 }  // namespace
 
@@ -21,16 +19,17 @@ double probe_speed(int threads) {
   const std::vector<float> a(kSide * kSide, 0.5F);
   const std::vector<float> b(kSide * kSide, 0.25F);
   std::vector<float> product(kSide * kSide);
-  std::array<double, kProducts + 1> seconds = {};
-  for (double& one : seconds) {
-    const Clock::time_point began = Clock::now();
+  const auto multiply = [&] {
     gemm(Transpose::no, Transpose::no, kSide, kSide, kSide, a.data(), b.data(), 0, product.data());
-    one = seconds_since(began);
+  };
+  multiply();  // the first makes itself ready
+  double products = 0;
+  double seconds = 0;
+  for (const Clock::time_point began = Clock::now(); seconds < kSeconds; seconds = seconds_since(began)) {
+    multiply();
+    ++products;
   }
-  // The first makes itself ready.
-  const auto median = seconds.begin() + 1 + kProducts / 2;
-  std::nth_element(seconds.begin() + 1, median, seconds.end());
-  return 2.0 * kSide * kSide * kSide / *median;
+  return products * 2 * kSide * kSide * kSide / seconds;
 }
 
 }  // namespace distbelief
