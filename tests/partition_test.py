@@ -98,7 +98,7 @@ class Partition(PartTest):
             with self.subTest(algorithm=algorithm[0]):
                 name = algorithm[0]
                 output = self.train(*self.recipe("mlp", name), *self.cut(1, 2, 1), "--algorithm", *algorithm, "--shares",
-                                    "auto", "--chaos", "slow worker 1 x8", "--transport",
+                                    "auto", "--chaos", "slow worker 1 x100 from step 1 to step 1", "--transport",
                                     TRANSPORTS[number % len(TRANSPORTS)])
                 shares = re.search(r'(?m)^shares: "?([\d.]+),([\d.]+)"?$', self.config(name))
                 self.assertIsNotNone(shares, self.config(name))

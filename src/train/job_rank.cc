@@ -8,6 +8,7 @@
 #include "cluster/job_file.h"
 #include "train/job_invitation.h"
 #include "train/machine_costs.h"
+#include "train/model_cut.h"
 #include "train/run_remainder.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/local_address.h"
@@ -16,6 +17,8 @@ namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
+/// Of the other ranks with the first, which may have to measure what a plan needs.
+constexpr std::chrono::minutes kPlanPatience{10};
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr std::chrono::seconds kAnswerPatience{2};
 
@@ -44,6 +47,11 @@ struct CoordinatorProcess {
   }
   ChildProcess process;
 };
+
+/// Until when ranks wait for the first one.
+Clock::time_point meeting_deadline(const RunConfig& config) {
+  return Clock::now() + kPatience + (needs_plan(config) ? kPlanPatience : std::chrono::minutes(0));
+}
 
 LockedFolder locked_folder(const RankOptions& options, const RunConfig& config, const PlanKnowledge& knowledge) {
   return options.resume.empty() ? prepare_run(config, knowledge) : change_run(options.resume, config, knowledge);
@@ -89,8 +97,7 @@ std::filesystem::path meeting_folder(const RankOptions& options, const RunConfig
 }
 
 /// Waits until a coordinator answers at the address that the folder's job.json has; one of an earlier job does not.
-JobAccess wait_for_job(const std::filesystem::path& folder) {
-  const Clock::time_point deadline = Clock::now() + kPatience;
+JobAccess wait_for_job(const std::filesystem::path& folder, Clock::time_point deadline) {
   std::string reason = "there is no job.json";
   while (Clock::now() < deadline) {
     try {
@@ -152,7 +159,7 @@ WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& con
   if (first) {
     begun.emplace(options, config, observer);
   }
-  const JobAccess job = wait_for_job(folder);
+  const JobAccess job = wait_for_job(folder, meeting_deadline(config));
   WorkerOptions worker = worker_options(options, folder);
   worker.rank = options.launcher.rank;
   WorkerResult result = work_in_job(job, worker, {}, &observer, stop_requested);
@@ -232,7 +239,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
       failure = std::current_exception();  // the others wait in MPI_Init: they have to be told
     }
   }
-  MpiWorld world(Clock::now() + kPatience);
+  MpiWorld world(meeting_deadline(config));
   if (!failure && world.size() != options.launcher.size) {
     if (!first) {
       return {.exit_code = 2};
