@@ -84,7 +84,7 @@ def measure(program, folder, number, model, batch, cut):
                              check=True, capture_output=True, text=True)
     plan = json.loads(planned.stdout)
     out = os.path.join(folder, str(number))
-    with subprocess.Popen([program, "train", f"{number}.yaml", "--epochs", "1", "--log-every", "1", "--transport", "socket",
+    with subprocess.Popen([program, "train", f"{number}.yaml", "--epochs", "1", "--lr", "0.0001", "--log-every", "1", "--transport", "socket",
                            "--out", out], cwd=folder, env=environment, stdout=subprocess.DEVNULL) as process:
         peaks = peaks_of_workers(out, process)
     if process.returncode != 0:

@@ -78,8 +78,7 @@ class TimedKernel {
     ids_.resize(static_cast<std::size_t>(inputs[0].shape[0]));
     std::iota(ids_.begin(), ids_.end(), 0);
     step_ = {.training = true, .seed = 1, .sample_ids = ids_};
-    runs_backward_ = backward.runs() && !traits.is_view && !traits.passes_gradient;
-    runs_forward_ = !traits.is_view;
+    runs_backward_ = backward.runs() && !traits.passes_gradient;
   }
 
   LayerTime least() {
@@ -101,9 +100,7 @@ class TimedKernel {
   LayerTime once() {
     LayerTime time;
     const Clock::time_point began = Clock::now();
-    if (runs_forward_) {
-      kernel_->forward(step_);
-    }
+    kernel_->forward(step_);
     time.forward = seconds_since(began);
     const Clock::time_point turned = Clock::now();
     if (runs_backward_) {
@@ -124,7 +121,6 @@ class TimedKernel {
   std::vector<Buffer> memory_;
   std::vector<std::uint64_t> ids_;
   StepContext step_;
-  bool runs_forward_ = true;
   bool runs_backward_ = true;
 };
 

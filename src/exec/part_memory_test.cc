@@ -6,6 +6,7 @@
 #include "exec/layer_timer.h"
 #include "exec/part_arena.h"
 #include "graph/layers/dense.h"
+#include "graph/layers/wait.h"
 #include "plan/choose_cut.h"
 #include "plan/parameter_layout.h"
 #include "plan/test_networks.h"
@@ -40,6 +41,14 @@ TEST(LayerTimer, TimesForwardAndBackward) {
     EXPECT_GT(time->forward, 0);
     EXPECT_GT(time->backward, 0);
   }
+}
+
+TEST(LayerTimer, TimesLayersThatWait) {
+  const std::vector<ValueSpec> inputs = {{Shape{10, 4}, ValueKind::dense}};
+  const std::optional<LayerTime> time = time_layer(Wait(100), inputs, {.inputs = true}, {});
+  ASSERT_TRUE(time.has_value());
+  EXPECT_GE(time->forward, 0.001);
+  EXPECT_GE(time->backward, 0.002);
 }
 
 TEST(LayerTimer, LeavesOutWhatIsTooLargeOrHangsOnTheData) {
