@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""One network over two processes of one thread, against one process of two threads.
+"""One network over two processes of one thread, against one process of two threads, and against PyTorch.
 
     bench/parts.py                              speech, local-image, mlp and lenet, about 10 minutes
     bench/parts.py --cases speech --rounds 3
 
 Each side is a run of the program on generated data, in turns; speeds are medians of the time of training. "of 1 x 2" is
-the share of the speed of one process with two threads (goal 0.85 for speech and local-image). Needs
-build/release/distbelief.
+the share of the speed of one process with two threads (goal 0.85 for speech and local-image). "PyTorch" is speech over two
+processes of one thread with the same cut as "tensor 2", written by hand (bench/peers/torch_cut_peer.py). Needs
+build/release/distbelief, and python3-torch with libopenblas0-openmp for the peer.
 """
 
 import argparse
@@ -33,6 +34,14 @@ SIDES = {
     "stages 2": ["--stages", "2", "--threads", "1"],
 }
 GOALS = {"speech": 0.85, "local-image": 0.85}
+PEERS = {"speech": ["/usr/bin/python3", f"{HERE}/peers/torch_cut_peer.py", "--batch", "256"]}
+
+
+def peer_speed(case, arguments):
+    samples = int(CASES[case][2] * arguments.scale)
+    done = subprocess.run([*PEERS[case], "--steps", str(max(1, samples // 256))], stdout=subprocess.PIPE, text=True,
+                          timeout=900, check=True)
+    return json.loads(done.stdout)["samples_per_second"]
 
 
 def speed(case, side, arguments):
@@ -65,15 +74,18 @@ def main():
     result = {"machine": machine(), "rows": []}
     rows = []
     for case in arguments.cases:
-        rates = {side: [] for side in SIDES}
+        sides = [*SIDES, *(["PyTorch"] if case in PEERS else [])]
+        rates = {side: [] for side in sides}
         for turn in range(arguments.rounds):
-            for side in sorted(SIDES, reverse=turn % 2 == 1):
-                rates[side].append(speed(case, side, arguments))
+            for side in sorted(sides, reverse=turn % 2 == 1):
+                rates[side].append(peer_speed(case, arguments) if side == "PyTorch" else speed(case, side, arguments))
         median = {side: statistics.median(values) for side, values in rates.items()}
         result["rows"].append({"case": case, "samples_per_second": median, "rounds": rates})
+        peer = median.get("PyTorch")
         rows.append([case, *(f"{median[side]:,.0f}" for side in SIDES), f"{median['tensor 2'] / median['1 x 2']:.2f}",
-                     f"{median['stages 2'] / median['1 x 2']:.2f}", str(GOALS.get(case, "-"))])
-    print_rows(["case", *SIDES, "tensor of 1 x 2", "stages of 1 x 2", "goal"], rows)
+                     f"{median['stages 2'] / median['1 x 2']:.2f}", str(GOALS.get(case, "-")),
+                     f"{peer:,.0f}" if peer else "-", f"{median['tensor 2'] / peer:.2f}" if peer else "-"])
+    print_rows(["case", *SIDES, "tensor of 1 x 2", "stages of 1 x 2", "goal", "PyTorch", "tensor of PyTorch"], rows)
     write_json(arguments.out, result)
 
 

@@ -31,22 +31,19 @@ class FailureTest(job_test.JobTest):
 
 
 class Chaos(FailureTest):
-    def test_a_kill_and_a_restart_give_the_model_of_an_undisturbed_run(self):
+    def test_when_all_are_killed_a_restart_gives_the_model_of_an_undisturbed_run(self):
         wanted = self.undisturbed("--epochs", "2")
         for transport in PROCESSES:
-            for victim in (0, 2):
-                with self.subTest(transport=transport, victim=victim):
-                    name = f"{transport}{victim}"
-                    output = self.train(*self.team(name, transport, "--epochs", "2", "--checkpoint-every", "7", "--restarts",
-                                                   "1", "--chaos", f"kill worker {victim} at step 20"))
-                    self.assertEqual(output.count(f"chaos: worker {victim} killed at step 20"), 2, output)  # and in its log
-                    self.assertEqual(output.count("\nrestart 1 of 1 from the newest checkpoint; lost was "
-                                                  f"worker {victim} (pid "), 1, output)
-                    self.assertEqual(self.summary(name)["status"], "finished")
-                    self.assertEqual(self.summary(name)["restarts"], 1)
-                    self.assertEqual(self.summary(name)["samples"]["applied"], 3000)
-                    self.assertEqual(self.model(name), wanted)
-                    self.expect_nothing_left(name)
+            with self.subTest(transport=transport):
+                script = "; ".join(f"kill worker {victim} at step 20" for victim in range(3))
+                output = self.train(*self.team(transport, transport, "--epochs", "2", "--checkpoint-every", "7",
+                                               "--restarts", "1", "--chaos", script))
+                self.assertRegex(output, r"\nrestart 1 of 1 from the newest checkpoint; lost was worker \d \(pid ")
+                self.assertEqual(self.summary(transport)["status"], "finished")
+                self.assertEqual(self.summary(transport)["restarts"], 1)
+                self.assertEqual(self.summary(transport)["samples"]["applied"], 3000)
+                self.assertEqual(self.model(transport), wanted)
+                self.expect_nothing_left(transport)
 
     def test_slow_workers_and_bad_links_change_nothing_but_time(self):
         wanted = self.undisturbed("--epochs", "1")
@@ -76,9 +73,10 @@ class Chaos(FailureTest):
         for transport in PROCESSES:
             with self.subTest(transport=transport):
                 output = self.train(*self.team(transport, transport, "--epochs", "1", "--chaos",
-                                               "cut worker 2 for 1m at step 10"), code=4)
+                                               "cut worker 2 for 1m at step 10"))
                 self.assertRegex(output, r"\nlost: worker 2 \(pid \d+ on \S+\): was silent for \d+\.\d s")
-                self.assertTrue(os.listdir(self.path(transport) + "/checkpoints"), output)
+                self.assertIn(": 2 workers go on after step 9\n", output)
+                self.expect_every_sample_once(transport, 1500)
                 self.expect_nothing_left(transport)
 
     def test_what_makes_no_sense_is_refused_before_anything_runs(self):
@@ -116,20 +114,10 @@ class Restarts(FailureTest):
 
     def test_end_when_there_were_enough(self):
         output = self.train(*self.team("run", "socket", "--epochs", "2", "--restarts", "1", "--chaos",
-                                       "kill worker 1 at step 10; kill worker 0 at step 30"), code=4)
+                                       "; ".join(f"kill worker {victim} at step {step}"
+                                                 for step in (10, 30) for victim in range(3))), code=4)
         self.assertEqual(output.count("\nrestart 1 of 1 "), 1, output)
-        self.assertIn("chaos: worker 0 killed at step 30", output)
-        self.expect_nothing_left("run")
-
-    def test_follow_the_coordinators_death(self):
-        process = self.start(*self.team("run", "socket", "--epochs", "40", "--restarts", "1", "--checkpoint-every", "10"))
-        self.wait_for_steps("run", process)
-        coordinator = [pid for pid, words in processes_in(self.path("run")).items() if b"coordinator" in words]
-        os.kill(coordinator[0], signal.SIGKILL)
-        output, _ = process.communicate(timeout=DEADLINE)
-        self.assertEqual(process.returncode, 0, output)
-        self.assertIn("restart 1 of 1 from the newest checkpoint; lost was coordinator (pid ", output)
-        self.assertEqual(self.summary("run")["samples"]["applied"], 60000)
+        self.assertRegex(output, r"chaos: worker \d killed at step 30")
         self.expect_nothing_left("run")
 
 
@@ -178,7 +166,7 @@ class LastWords(FailureTest):
     def test_of_a_killed_worker_are_shown_and_are_its_own(self):
         for transport in PROCESSES:
             with self.subTest(transport=transport):
-                process = self.start(*self.team(transport, transport, "--epochs", "2000"))
+                process = self.start(*self.team(transport, transport, "--epochs", "60"))
                 self.wait_for_steps(transport, process)
                 for rank in range(3):
                     with open(self.path(transport) + f"/logs/worker-{rank}.log") as file:
@@ -186,7 +174,7 @@ class LastWords(FailureTest):
                 victim = workers_in(self.path(transport))[1]
                 os.kill(victim, signal.SIGKILL)
                 output, _ = process.communicate(timeout=DEADLINE)
-                self.assertEqual(process.returncode, 4, output)
+                self.assertEqual(process.returncode, 0, output)
                 rank = re.search(rf"\nlost: worker (\d) \(pid {victim} on ", output)[1]
                 self.assertRegex(output, rf"\n    \S+Z worker {rank} \(pid {victim} on \S+ joined")
                 self.expect_nothing_left(transport)
@@ -209,24 +197,23 @@ class ForeignLauncher(FailureTest):
     def end(self, process, name):
         """Of a job with recovery, whose launcher ends with 0 even if all ranks do not."""
         output, _ = process.communicate(timeout=DEADLINE)
-        self.assertEqual(self.summary(name)["status"], "lost", output)
+        self.assertEqual(self.summary(name)["status"], "finished", output)
         self.assertIn("summary.json says how the run ended", output)
         return output
 
-    def test_with_recovery_the_dead_rank_is_named_and_a_checkpoint_stays(self):
+    def test_with_recovery_the_dead_rank_is_named_and_the_others_go_on(self):
         for victim in (0, 1):
             with self.subTest(victim=victim):
                 name = f"recovery{victim}"
-                process = self.mpirun(name, "--epochs", "2000", recovery=True)
+                process = self.mpirun(name, "--epochs", "60", recovery=True)
                 self.wait_for_steps(name, process)
                 with open(self.path(name) + f"/logs/worker-{victim}.log") as file:
                     pid = int(re.search(r"\(pid (\d+) on", file.readline())[1])
                 os.kill(pid, signal.SIGKILL)
                 output = self.end(process, name)
-                self.assertIn(f"distbelief: a worker was lost: worker {victim} (pid {pid} on ", output)
-                self.assertIn("--resume", output)
+                self.assertRegex(output, rf"worker {victim} \(pid {pid} on .*: 2 workers go on after step ")
+                self.expect_every_sample_once(name, 60 * 1500)
                 self.assertRegex(output, rf"the last lines of worker {victim} \(.*\n    \S+Z ")
-                self.assertTrue(os.listdir(self.path(name) + "/checkpoints"), output)
                 self.expect_nothing_left(name)
 
     def test_without_recovery_all_end_and_the_launcher_names_the_signal(self):
@@ -246,7 +233,7 @@ class ForeignLauncher(FailureTest):
         output = self.end(process, "chaos")
         self.assertIn("chaos: worker 1 slowed x2 from step 5", output)
         self.assertIn("chaos: worker 2 killed at step 20", output)
-        self.assertIn("distbelief: a worker was lost: worker 2 (pid ", output)
+        self.assertRegex(output, r"worker 2 \(pid .*: 2 workers go on after step 19")
         self.expect_nothing_left("chaos")
 
 

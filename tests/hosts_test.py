@@ -8,6 +8,7 @@ test do not meet. Not run without the right to make namespaces.
 
 import json
 import os
+import pathlib
 import secrets
 import shutil
 import signal
@@ -227,17 +228,15 @@ class Sockets(HostsTest):
         self.end_of(process, 130)
         self.expect_nothing_left("run")
 
-    def test_a_host_that_is_cut_off_is_named_and_the_others_end_with_a_checkpoint(self):
+    def test_a_host_that_is_cut_off_is_named_and_the_others_go_on(self):
         process = self.start(PROGRAM, "train", *self.small("run"), "--epochs", "2000", *self.over_hosts("a,b,c"))
         self.wait_for_steps("run", process)
         self.network.cut("c")
-        began = time.monotonic()
-        output = self.end_of(process, 4)
-        self.assertRegex(output, r"worker 2 \(pid \d+ on c\).*was silent for")
-        self.assertIn("--resume", output)
-        self.assertTrue(os.listdir(self.path("run") + "/checkpoints"), output)
-        self.expect_nothing_left("run", seconds=10)
-        self.assertLess(time.monotonic() - began, 60)
+        line = self.line_with(process, "2 workers go on after step")
+        self.assertRegex(line, r"worker 2 \(pid \d+ on c\).*was silent for")
+        process.send_signal(signal.SIGINT)
+        self.end_of(process, 130)
+        self.expect_nothing_left("run", seconds=15)  # who is cut off notices by itself
         self.network.mend("c")
         self.expect_resumes("run")
 
@@ -246,8 +245,9 @@ class Sockets(HostsTest):
                              *self.over_hosts("a,b,c"))
         self.wait_for_steps("run", process, more=12)
         self.network.cut("a")  # the coordinator sees both others fall silent
-        output = self.end_of(process, 4)
-        self.assertRegex(output, r"worker [12] \(pid \d+ on [bc]\)")
+        self.line_with(process, "one worker goes on after step")
+        process.send_signal(signal.SIGINT)
+        self.end_of(process, 130)
         self.expect_nothing_left("run")
         self.network.mend("a")
         self.expect_resumes("run")
@@ -277,8 +277,9 @@ class Sockets(HostsTest):
         self.wait_for_steps("run", process)
         for pid in self.network.processes("b"):
             os.kill(pid, signal.SIGKILL)
-        output = self.end_of(process, 4)
-        self.assertRegex(output, r"worker 1 \(pid \d+ on b\)")
+        self.assertRegex(self.line_with(process, "2 workers go on after step"), r"worker 1 \(pid \d+ on b\)")
+        process.send_signal(signal.SIGINT)
+        self.end_of(process, 130)
         self.expect_nothing_left("run")
         self.expect_resumes("run")
 
@@ -300,8 +301,11 @@ class Sockets(HostsTest):
         process = self.start(PROGRAM, "train", *self.small("run"), "--epochs", "40", "--restarts", "1",
                              *self.over_hosts("a,b"))
         self.wait_for_steps("run", process)
-        for pid in self.network.processes("b"):
-            os.kill(pid, signal.SIGKILL)
+        workers = [pid for host in ("a", "b") for pid in self.network.processes(host)
+                   if b"invited-worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+        for end in (signal.SIGSTOP, signal.SIGKILL):  # so that none makes a step without the other
+            for pid in workers:
+                os.kill(pid, end)
         output = self.end_of(process, 0)
         self.assertIn("restart 1 of 1", output)
         self.assertEqual(self.model("run"), self.model("whole"))
@@ -328,16 +332,20 @@ class Mpi(HostsTest):
         self.assertEqual(self.model("many"), self.model("one"))
         self.expect_nothing_left("many")
 
-    def test_a_host_that_is_cut_off_ends_the_job(self):
-        process = self.start(PROGRAM, "train", *self.small("run"), "--epochs", "2000", "--checkpoint-every", "5",
+    def test_a_host_that_is_cut_off_is_named_and_nothing_is_lost(self):
+        process = self.start(PROGRAM, "train", *self.small("run"), "--epochs", "400", "--checkpoint-every", "5",
                              "--transport", "mpi", *self.over_hosts("a,b"), environment=MPI_OVER_TCP)
         self.wait_for_steps("run", process, more=12)
         self.network.cut("b")
-        output = self.end_of(process, 4)
+        output, _ = process.communicate(timeout=DEADLINE)
         self.assertRegex(output, r"worker 1 \(pid \d+ on b\)")
         self.expect_nothing_left("run", seconds=20)  # mpirun's helper on b notices by itself
         self.network.mend("b")
-        self.expect_resumes("run", "--transport", "socket")
+        if process.returncode == 0:  # the other one went on
+            self.assertEqual(self.summary("run")["samples"]["applied"], 400 * 1500)
+        else:  # mpirun ended all, as it mostly does between hosts
+            self.assertEqual(process.returncode, 4, output + self.logs())
+            self.expect_resumes("run", "--transport", "socket")
 
     def test_a_foreign_mpirun_over_hosts_reaches_the_coordinator(self):
         self.train(*self.small("one"), "--epochs", "1", "--workers", "2", "--transport", "threads")

@@ -6,6 +6,7 @@ DISTBELIEF_TEST_TRANSPORTS ("threads socket mpi") says over which of them.
 """
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -43,6 +44,10 @@ class PartTest(job_test.JobTest):
 
     def cut(self, stages, tensor, replicas):
         return ["--stages", str(stages), "--tensor", str(tensor), "--replicas", str(replicas)]
+
+    def config(self, name):
+        with open(self.path(name) + "/run.yaml") as file:
+            return file.read()
 
     def expect_close(self, found, wanted, within=1e-4):
         self.assertEqual(len(found), len(wanted))
@@ -87,6 +92,42 @@ class Partition(PartTest):
                            TRANSPORTS[number % len(TRANSPORTS)])
                 self.expect_close(self.losses(model + "-cut"), self.losses(model))
 
+    def test_a_slower_worker_gets_less_of_the_work(self):
+        self.train(*self.recipe("mlp", "whole"), "--algorithm", "local")
+        for number, algorithm in enumerate((["allreduce"], ["async", "--servers", "2"])):
+            with self.subTest(algorithm=algorithm[0]):
+                name = algorithm[0]
+                output = self.train(*self.recipe("mlp", name), *self.cut(1, 2, 1), "--algorithm", *algorithm, "--shares",
+                                    "auto", "--chaos", "slow worker 1 x100 from step 1 to step 1", "--transport",
+                                    TRANSPORTS[number % len(TRANSPORTS)])
+                shares = re.search(r'(?m)^shares: "?([\d.]+),([\d.]+)"?$', self.config(name))
+                self.assertIsNotNone(shares, self.config(name))
+                self.assertLess(float(shares[2]), float(shares[1]))
+                self.expect_close([self.summary(name)["train_loss"]], [self.summary("whole")["train_loss"]])
+                self.assertIn(f"shares  {shares[1]},{shares[2]} of the work of a stage", output)
+                # What was measured is written down: the same cut again, without measuring.
+                self.train(self.path(name) + "/run.yaml", "--chaos", "", "--out", self.path(name + "-again"))
+                self.assertEqual(self.model(name), self.model(name + "-again"))
+
+    def test_batch_norm_of_regions_has_the_statistics_of_the_whole(self):
+        with open(self.path("net.yaml"), "w") as file:
+            file.write("layers:\n"
+                       "  - conv2d: {name: conv1, filters: 8, kernel: 3, padding: same}\n"
+                       "  - batch_norm: {name: norm1}\n  - relu: {name: relu1}\n"
+                       "  - conv2d: {name: conv2, filters: 8, kernel: 3, padding: same}\n"
+                       "  - batch_norm: {name: norm2}\n  - relu: {name: relu2}\n"
+                       "  - flatten\n  - dense: {name: output, units: classes}\n")
+        recipe = ["--model", self.path("net.yaml"), "--data", f"synthetic:classes=4,shape=3x12x12,samples={STEPS * BATCH},seed=3,"
+                  "noise=1", "--epochs", "1", "--batch", str(BATCH), "--lr", "0.02", "--log-every", "1", "--threads", "1"]
+        self.train(*recipe, "--out", self.path("whole"))
+        cuts = "conv?=region,norm?=region,relu?=region"
+        for number, tensor in enumerate(("2", "3")):
+            with self.subTest(tensor):
+                self.train(*recipe, "--tensor", tensor, "--stages", "1", "--cuts", cuts, "--transport",
+                           TRANSPORTS[number % len(TRANSPORTS)], "--out", self.path(tensor))
+                self.expect_close(self.losses(tensor), self.losses("whole"))
+                self.expect_close([self.summary(tensor)["test_loss"]], [self.summary("whole")["test_loss"]])
+
     def test_each_order_of_a_pipeline_has_the_same_bits(self):
         models = set()
         for number, order in enumerate((["--pipeline", "1f1b"], ["--pipeline", "gpipe"], ["--recompute"],
@@ -104,9 +145,7 @@ class Partition(PartTest):
 
     def test_the_planner_cuts_by_itself_and_writes_down_how(self):
         self.train(*self.recipe("lenet", "run"), "--partition", "2", "--transport", "socket")
-        with open(self.path("run") + "/run.yaml") as file:
-            text = file.read()
-        self.assertRegex(text, r"(?m)^(stage-at|cuts): .*\w")
+        self.assertRegex(self.config("run"), r"(?m)^(stage-at|cuts): .*\w")
         # What it wrote down gives the same run.
         self.train(self.path("run") + "/run.yaml", "--out", self.path("again"))
         self.assertEqual(self.model("run"), self.model("again"))
@@ -210,7 +249,7 @@ class Partition(PartTest):
 
             return subprocess.run([job_test.PROGRAM, "train", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, timeout=job_test.DEADLINE, preexec_fn=limit,
-                                  env={**os.environ, "TMPDIR": self.scratch.name})
+                                  env={**os.environ, "TMPDIR": self.scratch.name, "XDG_CACHE_HOME": self.path("cache")})
 
         whole = limited(*model, "--algorithm", "allreduce", "--workers", "1", "--out", self.path("whole"))
         self.assertNotEqual(whole.returncode, 0)
@@ -224,7 +263,9 @@ class Partition(PartTest):
             ("--stage-at", "output"): "expected --stages 2 or more too",
             ("--shares", "2,1"): "--shares 2,1: no stage is shared out; expected --tensor 2 or more too",
             ("--tensor", "2", "--shares", "2,1,1"): "--shares 2,1,1: 3 shares, where 2 workers share each stage",
-            ("--tensor", "2", "--shares", "2,x"): "--shares 2,x: expected numbers above 0 such as 3,1, got 'x'",
+            ("--tensor", "2", "--shares", "2,x"): "--shares 2,x: expected auto or numbers above 0 such as 3,1, got 'x'",
+            ("--tensor", "2", "--shares", "2,1/1,1"): "--shares 2,1/1,1: shares of 2 stages, where there are 1",
+            ("--stages", "2", "--tensor", "1", "--shares", "auto"): "--shares auto: no stage is shared out",
             ("--stages", "9"): "its 6 layers are too few for --stages 9",
             ("--partition", "4", "--stages", "3"): "--partition 4 is not --stages 3 times",
             ("--tensor", "2", "--workers", "3"): "--workers 3: expected a multiple of 2",
@@ -304,8 +345,10 @@ class Served(PartTest):
         self.train("--resume", self.path("broken"), "--chaos", "")
         self.assertEqual(self.model("broken"), self.model("whole"))
         self.expect_every_sample_once("broken", 2880)
-        output = self.train("--resume", self.path("broken"), "--epochs", "4", "--stages", "1", "--tensor", "4", code=2)
-        self.assertIn("its checkpoints are of --stages 2, not 1", output)
+        output = self.train("--resume", self.path("broken"), "--epochs", "4", "--stages", "1", "--tensor", "4")
+        self.assertIn("tensor 4 (2", output)
+        self.assertNotIn("begins anew", output)
+        self.expect_every_sample_once("broken", 3840)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ DISTBELIEF_TEST_TRANSPORTS ("threads socket mpi") says over which of them.
 
 import json
 import os
+import shutil
 import sys
 
 import job_test
@@ -80,8 +81,12 @@ class Sandblaster(served_test.ServedTest):
     def test_it_goes_on_where_it_was(self):
         self.train(*self.recipe("whole", "--transport", "threads", iterations=9))
         self.train(*self.recipe("run", "--transport", "threads", iterations=4))
+        shutil.copytree(self.path("run"), self.path("other"))
         self.train("--resume", self.path("run"), "--iterations", "9")
         self.expect_same(self.objectives("run"), self.objectives("whole"))
+        output = self.train("--resume", self.path("other"), "--iterations", "9", "--servers", "3", "--workers", "2")
+        self.assertIn("servers 3 (2", output)  # they have the history of the others
+        self.expect_same(self.objectives("other"), self.objectives("whole"))
 
     def test_a_finished_run_has_nothing_left_to_do(self):
         self.train(*self.recipe("run", "--transport", "threads", iterations=3))

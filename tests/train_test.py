@@ -506,7 +506,39 @@ class Results(TrainCase):
 
 
 class FullDisk(TrainCase):
-    def test_a_file_that_cannot_be_written_ends_the_run_and_leaves_earlier_checkpoints(self):
+    def small_disk(self, name, megabytes=1, options=""):
+        """A file system of its own, or the test is not run."""
+        disk = self.folder / name
+        disk.mkdir(parents=True, exist_ok=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m{options}", "tmpfs", disk],
+                                 capture_output=True)
+        if mounted.returncode != 0:
+            self.skipTest("mounting a small file system is not permitted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk], capture_output=True)
+        return disk
+
+    def read_until(self, process, words):
+        """What the process says up to a line with these words."""
+        said = ""
+        while words not in said:
+            line = process.stdout.readline()
+            self.assertNotEqual(line, "", f"ended without '{words}': {said}")
+            said += line
+        return said
+
+    def finish_elsewhere(self, out, process):
+        """Stops the run and goes on from its last checkpoint to the end of the next epoch."""
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 130, said + errors)
+        summary = summary_of(out)
+        elsewhere = self.folder / "elsewhere"
+        shutil.copytree(out, elsewhere)
+        self.resume(elsewhere, "--epochs", summary["epochs"] + 2)
+        self.assert_audit(elsewhere, (summary["epochs"] + 2) * 600)
+        return summary
+
+    def test_what_cannot_be_written_does_not_stop_training_and_earlier_checkpoints_stay(self):
         whole, _ = self.train("whole", epochs=4)
         out, _ = self.train("out", epochs=2)
         before = [path.name for path in checkpoints_of(out)]
@@ -516,22 +548,52 @@ class FullDisk(TrainCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         done = self.resume(out, "--epochs", 4, expect=2, preexec_fn=limited, restore_signals=False)
-        self.assert_one_line(done.stderr, str(out), "File too large")
+        self.assertRegex(done.stdout, r"no checkpoint of step 114: .*File too large; training goes on, the one before stays")
+        self.assertIn("epoch   4", done.stdout)
+        self.assert_one_line(done.stderr, str(out / "model.safetensors"), "File too large")  # this one nobody can do without
         self.assertEqual([path.name for path in checkpoints_of(out)], before)
         self.assertEqual(leftovers_of(out), [])
         self.resume(out, "--epochs", 4)
         self.assert_same_run(whole, out)
 
-    def test_a_full_disk_ends_the_run_and_leaves_earlier_checkpoints(self):
-        disk = self.folder / "disk"
-        disk.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True)
-        if mounted.returncode != 0:
-            self.skipTest("mounting a small file system is not permitted here")
-        self.addCleanup(subprocess.run, ["umount", disk], check=True)
+    def test_training_goes_on_while_the_disk_is_full_and_checkpoints_come_again(self):
+        disk = self.small_disk("disk")
+        out = disk / "out"
+        process = self.start(*options({"epochs": 1000000, "checkpoint-every": 10, "out": out}))
+        self.wait_for(lambda: (out / "checkpoints").exists() and len(checkpoints_of(out)) > 1, process)
+        filler = disk / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(1 << 12)):
+                    pass
+            except OSError:
+                pass
+        said = self.read_until(process, "no checkpoint of step")
+        self.assertIn("No space left on device; training goes on, the one before stays", said)
+        self.assertGreaterEqual(len(checkpoints_of(out)), 1)
+        filler.unlink()
+        said += self.read_until(process, "checkpoints are written again")
+        summary = self.finish_elsewhere(out, process)
+        self.assertGreater(summary["failed_checkpoints"], 0)
+        self.assertLessEqual(said.count("no checkpoint of step"), 2)  # not each time, but as it begins to fail
+
+    def test_a_folder_that_is_read_only_for_a_while_does_not_stop_training(self):
+        out = self.folder / "out"
+        process = self.start(*options({"epochs": 1000000, "checkpoint-every": 10, "out": out}))
+        self.wait_for(lambda: (out / "checkpoints").exists() and len(checkpoints_of(out)) > 1, process)
+        self.small_disk("out/checkpoints", options=",ro")
+        self.assertIn("; training goes on, the one before stays", self.read_until(process, "no checkpoint of step"))
+        subprocess.run(["umount", "-l", out / "checkpoints"], check=True)
+        self.assertGreaterEqual(len(checkpoints_of(out)), 1)
+        self.read_until(process, "checkpoints are written again")
+        self.assertGreater(self.finish_elsewhere(out, process)["failed_checkpoints"], 0)
+
+    def test_a_small_disk_leaves_the_checkpoints_it_has_room_for(self):
+        disk = self.small_disk("disk")
         changes = {"model_options": "hidden=256", "checkpoint_every": 10, "epochs": 3, "keep_checkpoints": 9}
         whole, _ = self.train("whole", **changes)
         out, done = self.train("disk/out", expect=2, **changes)
+        self.assertIn("No space left on device; training goes on", done.stdout)
         self.assert_one_line(done.stderr, str(out), "No space left on device")
         self.assertEqual(leftovers_of(out), [])
         self.assertGreaterEqual(len(checkpoints_of(out)), 1)
@@ -539,6 +601,47 @@ class FullDisk(TrainCase):
         shutil.copytree(out, elsewhere)
         self.resume(elsewhere)
         self.assert_same_run(whole, elsewhere)
+
+
+class SecondPlace(TrainCase):
+    def test_a_run_goes_on_from_the_copies_of_its_checkpoints(self):
+        whole, _ = self.train("whole", epochs=4)
+        copy = self.folder / "deep" / "copy"
+        out, _ = self.train("out", epochs=2, checkpoint_copy=copy, keep_checkpoints=1)
+        self.assertEqual([path.name for path in checkpoints_of(copy)], [path.name for path in checkpoints_of(out)])
+        shutil.rmtree(out)
+        done = self.resume(copy, "--epochs", 4)
+        self.assertIn("no copies of checkpoints: this folder is their second place", done.stdout)
+        self.assert_same_run(whole, copy)
+        self.assertEqual(leftovers_of(copy), [])
+
+    def test_a_copy_is_used_where_checkpoints_are_damaged(self):
+        whole, _ = self.train("whole", epochs=4)
+        copy = self.folder / "copy"
+        out, _ = self.train("out", epochs=2, checkpoint_copy=copy)
+        for path in checkpoints_of(out):
+            (path / "manifest.json").write_text("{}")
+        newest = checkpoints_of(copy)[-1]
+        done = self.resume(out, "--epochs", 4)
+        self.assertIn(f"instead there is a copy: {newest}\n", done.stdout)
+        self.assert_same_run(whole, out)
+
+    def test_a_place_that_cannot_be_written_does_not_stop_training(self):
+        blocked = self.folder / "blocked"
+        blocked.write_text("mine")
+        out, done = self.train("out", checkpoint_copy=blocked / "copy")
+        self.assertRegex(done.stdout, "no copy of the checkpoint of step 38: .*Not a directory; training goes on")
+        self.assertEqual(summary_of(out)["failed_copies"], 3)
+        self.assertEqual(summary_of(out)["failed_checkpoints"], 0)
+        self.assertEqual(blocked.read_text(), "mine")
+
+    def test_a_place_that_holds_a_run_is_refused(self):
+        first, _ = self.train("first", epochs=1)
+        _, done = self.train("second", expect=2, checkpoint_copy=first)
+        self.assert_one_line(done.stderr, f"--checkpoint-copy {first}", "there is a run in this folder")
+        _, done = self.train("second", expect=2, checkpoint_copy=self.folder / "second")
+        self.assert_one_line(done.stderr, "--checkpoint-copy", "expected a second place")
+        self.assertFalse((self.folder / "second").exists())
 
 
 if __name__ == "__main__":

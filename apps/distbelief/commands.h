@@ -31,6 +31,8 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
 void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code);
 void add_invited_worker_command(CLI::App& app, int& exit_code);
 void add_status_command(CLI::App& app, const Terminal& terminal);
+void add_leave_command(CLI::App& app);
+void add_join_command(CLI::App& app, int& exit_code);
 void add_eval_command(CLI::App& app, const Terminal& terminal);
 void add_predict_command(CLI::App& app);
 void add_info_command(CLI::App& app);

@@ -17,6 +17,7 @@
 #include "metrics/format.h"
 #include "signals.h"
 #include "text_layout.h"
+#include "train/machine_costs.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
 
@@ -64,19 +65,21 @@ std::filesystem::path new_folder(const RunConfig& common, const CheckedRun& chec
 }
 
 /// Checks everything before the first folder is made.
-std::pair<std::filesystem::path, Comparison> begin(const CompareArguments& arguments) {
+std::pair<std::filesystem::path, Comparison> begin(const CompareArguments& arguments, const JobPlace& place) {
+  const PlanKnowledge knowledge = {.cache = cache_folder(place.environment),
+                                   .note = [](std::string_view line) { fmt::print("{}\n", line); }};
   RunConfig unsaid;
   unsaid.workers = 0;
   unsaid.epochs = kUsualEpochs;
   const RunConfig common = resolve_given(unsaid, arguments.given);
   const std::vector<Contestant> contestants = contestants_of(arguments.algorithms.value_or(all_algorithms()), common);
-  const CheckedRun checked = check_run(contestants.front().config);
+  const CheckedRun checked = check_run(contestants.front().config, knowledge);
   std::vector<CheckedRun> all(contestants.size(), checked);
   for (std::size_t i = 1; i < contestants.size(); ++i) {
     const Contestant& contestant = contestants[i];
     // Those of whole networks without options of their own are like the first.
     if (contestant.label != contestant.config.algorithm || parts_of(contestant.config) > 1) {
-      all[i] = check_run(contestant.config);
+      all[i] = check_run(contestant.config, knowledge);
     }
   }
   if (!checked.has_test && !checked.has_validation) {
@@ -150,7 +153,7 @@ int compare(const CompareArguments& arguments, const Terminal& terminal, const J
   std::filesystem::path folder = arguments.resume.value_or("");
   Comparison comparison;
   if (!arguments.resume) {
-    std::tie(folder, comparison) = begin(arguments);
+    std::tie(folder, comparison) = begin(arguments, place);
   } else {
     if (!arguments.given.empty() || arguments.algorithms || arguments.target) {
       throw InputError("--resume goes on with a comparison as it was begun: expected no other option beside it");

@@ -27,12 +27,15 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
   const auto several_hosts = std::make_shared<bool>(false);  // likewise
   command->add_option("RUN", *folder, "the run's folder")->required();
   command->add_flag("--several-hosts", *several_hosts, "a foreign launcher started processes on other machines");
-  command->callback([folder, several_hosts, place, &exit_code] {
+  const auto again = std::make_shared<bool>(false);  // likewise
+  command->add_flag("--again", *again, "the job's coordinator was killed: take its place");
+  command->callback([folder, several_hosts, again, place, &exit_code] {
     catch_stop_signals();
     const pid_t parent = ::getppid();
     const RunConfig config = config_of_run(*folder);
     CoordinatorOptions options;
     options.run_folder = *folder;
+    options.comes_back = *again;
     const CoordinatorPlace where = coordinator_place(config, *several_hosts);
     options.listen = where.listen;
     options.advertised_hosts = where.hosts;
@@ -43,7 +46,15 @@ void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_cod
     options.rules.servers = static_cast<int>(processes_of(config) - config.workers);
     options.rules.parts = static_cast<int>(parts_of(config));
     options.rules.has_launcher = place.launcher_pid > 0;
-    options.rules.rendezvous = parse_chaos(config.chaos).rendezvous();
+    options.rules.workers_may_leave = workers_may_leave(config);
+    options.rules.takes_late_members = takes_newcomers(config);
+    const ChaosScript chaos = parse_chaos(config.chaos);
+    options.rules.rendezvous = chaos.rendezvous();
+    for (const ChaosEvent& event : chaos.events) {
+      if (event.subject.kind == ChaosSubject::Kind::coordinator) {
+        options.rules.deaths.push_back(event.text);
+      }
+    }
     options.rules.stall_limit = std::chrono::milliseconds(std::llround(config.stall_after * 1000));
     const ProcessLog log(std::filesystem::path(*folder) / "logs" / "coordinator.log");
     options.log = [&log](const std::string& line) { log.line(line); };
@@ -71,6 +82,7 @@ void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code) {
   command->add_option("--transport", options->transport, "mpi or socket")->required();
   command->add_option("--rank", options->rank, "the place to take; without it any");
   command->add_option("--restarts", options->restarts, "how often the job was started again before");
+  command->add_flag("--late", options->late, "the others have begun: take the next free place and get all from them");
   command->add_flag("--resumes", options->resumes, "go on from the newest checkpoint");
   command->callback([options, place, &exit_code] {
     catch_stop_signals();

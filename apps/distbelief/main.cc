@@ -65,6 +65,8 @@ void add_commands(CLI::App& app, const Terminal& terminal, const JobPlace& place
   add_eval_command(app, terminal);
   add_predict_command(app);
   add_status_command(app, terminal);
+  add_join_command(app, exit_code);
+  add_leave_command(app);
   add_info_command(app);
   add_plan_command(app, terminal, place);
   add_models_command(app, terminal);

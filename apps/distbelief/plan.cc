@@ -15,17 +15,14 @@
 #include "models/zoo.h"
 #include "output_file.h"
 #include "plan/parameter_layout.h"
-#include "plan_costs.h"
 #include "plan_view.h"
 #include "quantities.h"
 #include "text_layout.h"
+#include "train/machine_costs.h"
 #include "train/run_data.h"
 
 namespace distbelief {
 namespace {
-
-constexpr double kUsualBandwidth = 10e9 / 8;  // of other machines, when nobody says: 10 Gbit
-constexpr double kUsualLatency = 50e-6;
 
 struct PlanArguments {
   GivenConfig given;
@@ -44,10 +41,11 @@ struct PlanArguments {
 
 /// Of a run's options those that change a plan.
 const std::set<std::string>& planned_options() {
-  static const std::set<std::string> kKeys = {
-      "model",  "model-options", "data",       "data-dir",  "label-column",  "label-kind", "image-size", "features",
-      "batch",  "freeze",        "accumulate", "optimizer", "momentum",      "nesterov",   "partition",  "stages",
-      "tensor", "replicas",      "stage-at",   "cuts",      "shares", "micro-batches", "pipeline",   "recompute",  "threads"};
+  static const std::set<std::string> kKeys = {"model",      "model-options", "data",     "data-dir",  "label-column",
+                                              "label-kind", "image-size",    "features", "batch",     "freeze",
+                                              "accumulate", "optimizer",     "momentum", "nesterov",  "partition",
+                                              "stages",     "tensor",        "replicas", "stage-at",  "cuts",
+                                              "shares",     "micro-batches", "pipeline", "recompute", "threads"};
   return kKeys;
 }
 
@@ -129,6 +127,7 @@ std::vector<std::int64_t> counts_in(const std::string& text) {
 struct Surroundings {
   PlanPlace place;
   std::unique_ptr<MeasuredLayers> measured;
+  bool shows = false;  ///< how many layers are measured, on the terminal
   std::string costs;
   std::string links;
   std::vector<std::string> notes;
@@ -136,6 +135,9 @@ struct Surroundings {
   /// After all is weighed.
   void finish() {
     if (measured != nullptr) {
+      if (shows && measured->measured() > 0) {
+        fmt::print("\r\033[K");
+      }
       costs = measured->finish(notes);
     }
   }
@@ -151,8 +153,8 @@ Surroundings surroundings_of(const PlanArguments& arguments, const RunConfig& co
   }
   std::string from = "as given";
   if (elsewhere) {
-    machine.link_bandwidth = kUsualBandwidth;
-    machine.link_latency = kUsualLatency;
+    machine.link_bandwidth = kUsualLink.bandwidth;
+    machine.link_latency = kUsualLink.latency;
     from = "of other machines";
   } else if (arguments.bandwidth.empty() || arguments.latency.empty()) {
     if (const std::optional<LinkSpeed> speed = measured_link(cache_folder(here.environment), around.notes)) {
@@ -183,8 +185,18 @@ Surroundings surroundings_of(const PlanArguments& arguments, const RunConfig& co
   const int cores = std::max(1, this_machine().threads);
   const auto sharers = static_cast<int>(elsewhere ? 1 : config.workers);
   const int threads = config.threads > 0 ? static_cast<int>(config.threads) : std::max(1, cores / sharers);
-  around.measured = std::make_unique<MeasuredLayers>(cache_folder(here.environment), threads,
-                                                     terminal.is_terminal && !arguments.json);
+  around.shows = terminal.is_terminal && !arguments.json;
+  std::function<void(int)> count;
+  if (around.shows) {
+    count = [](int before) {
+      fmt::print("\rmeasuring layers: {} ", before + 1);
+      std::fflush(stdout);
+    };
+  }
+  const TimedLoad load = load_of_machine(sharers, threads);
+  around.measured = std::make_unique<MeasuredLayers>(cache_folder(here.environment), load, std::move(count));
+  machine.memory_bandwidth =
+      measured_memory(cache_folder(here.environment), load, around.notes).value_or(machine.memory_bandwidth);
   machine.times = &around.measured->times();
   if (!elsewhere && threads * config.workers > cores) {
     around.notes.push_back(

@@ -4,15 +4,18 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cluster/chaos_random.h"
 #include "cluster/child_process.h"
 #include "commands.h"
 #include "given_config.h"
 #include "metrics/format.h"
 #include "signals.h"
+#include "train/chaos_verdict.h"
 #include "train/job_hosts.h"
 #include "train/job_launch.h"
 #include "train/job_rank.h"
 #include "train/job_tls.h"
+#include "train/machine_costs.h"
 #include "train/run_remainder.h"
 #include "train/thread_team.h"
 #include "train/trainer.h"
@@ -68,6 +71,19 @@ std::string way_on(const RunSummary& summary) {
 /// 4: nobody here asked for it.
 int code_of_stop() { return stop_signal() == 0 ? 4 : 128 + stop_signal(); }
 
+/// 0, or the exit code of a run that did not keep what it must keep, whatever --chaos does.
+int show_verdict(const RunConfig& config, const RunSummary& summary) {
+  if (config.chaos.empty() || summary.status == "interrupted" || !std::filesystem::exists(summary.folder)) {
+    return 0;
+  }
+  const ChaosVerdict verdict = judge_chaos(config, summary);
+  fmt::print("chaos           {}\n", verdict.text());
+  if (std::filesystem::exists(summary.folder / "summary.json")) {
+    write_verdict(verdict, summary.folder);
+  }
+  return verdict.passed() ? 0 : 1;
+}
+
 int show_summary(const RunSummary& summary) {
   fmt::print("\n");
   if (summary.status == "diverged") {
@@ -117,7 +133,13 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   config = resolve_given(std::move(config), arguments.given);
   const bool counted = config.workers > 0 || config.replicas > 0;
   if (!arguments.resume.empty() && config.algorithm != before.algorithm) {
+    if (is_of_one_process(config.algorithm) && parts_of(config) == parts_of(before)) {
+      leave_out_cut(config);
+    }
     leave_out_what_is_for_others(config);
+  }
+  if (!arguments.resume.empty() && config.workers > 0 && config.replicas == before.replicas) {
+    config.replicas = 0;  // so many workers were asked for, not so many copies
   }
   forget_other_plan(before, config);
   if (!arguments.resume.empty() && config.workers == 0 && config.replicas == before.replicas && parts_of(config) > 1 &&
@@ -129,6 +151,23 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   settle_hosts(config, workers);
   settle_tls(config);
   return config;
+}
+
+/// Says what --chaos random:SEED means for this job.
+void draw_chaos(RunConfig& config, const MpiLauncher& launcher, RunObserver& show) {
+  const std::string drawn = config.chaos;
+  if (!random_chaos_seed(drawn)) {
+    return;
+  }
+  RunConfig job = config;
+  if (launcher.size > 1) {  // whose ranks are the workers and the servers
+    job.workers = std::max<std::int64_t>(1, launcher.size - (processes_of(config) - config.workers));
+  }
+  settle_chaos(job);
+  config.chaos = job.chaos;
+  if (launcher.rank == 0) {
+    show.note(fmt::format("chaos   {} is: {}", drawn, config.chaos));
+  }
 }
 
 std::string mpirun_of_this_build() { return mpi_of_this_build() == "MPICH" ? "mpiexec.hydra" : "mpirun.openmpi"; }
@@ -185,12 +224,18 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
     std::int64_t asked = 0;
     RunConfig config = resolve(*arguments, asked);
     ShowRun show(terminal, config);
+    if (place.mpi.size > 1 && config.algorithm == "local") {
+      config.algorithm = "allreduce";  // one process a rank; `local` would be as many runs of their own
+    }
+    draw_chaos(config, place.mpi, show);
+    const auto end_of = [&config](const RunSummary& summary) {
+      const int code = show_summary(summary);
+      const int verdict = show_verdict(config, summary);
+      return code != 0 ? code : verdict;
+    };
     const bool resumes = !arguments->resume.empty();
     const auto stop_requested = [] { return stop_signal() != 0; };
     if (place.mpi.size > 1) {
-      if (config.algorithm == "local") {
-        config.algorithm = "allreduce";  // one process a rank; `local` would be as many runs of their own
-      }
       catch_stop_signals();
       const WorkerResult result = train_as_rank({.launcher = place.mpi,
                                                  .program = place.program,
@@ -199,7 +244,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
                                                  .version = DISTBELIEF_VERSION,
                                                  .workers = asked},
                                                 config, show, stop_requested);
-      exit_code = result.tells ? show_summary(result.summary) : result.exit_code;
+      exit_code = result.tells ? end_of(result.summary) : result.exit_code;
       if (result.leave_at_once) {
         std::fflush(nullptr);
         ::_exit(exit_code);
@@ -213,7 +258,10 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       }
     }
     if (!is_of_one_process(config.algorithm)) {
-      const LockedFolder locked = resumes ? change_run(arguments->resume, config) : prepare_run(config);
+      const PlanKnowledge knowledge = {.cache = cache_folder(place.environment),
+                                       .note = [&show](std::string_view line) { show.note(line); }};
+      const LockedFolder locked =
+          resumes ? change_run(arguments->resume, config, knowledge) : prepare_run(config, knowledge);
       const std::filesystem::path& folder = locked.path;
       catch_stop_signals();
       const std::string transport = transport_of(config);
@@ -221,25 +269,24 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
         warn_of_mpi(config, show);
       }
       if (transport == "threads") {
-        exit_code = show_summary(train_on_threads(folder, resumes, config, show, stop_requested));
+        exit_code = end_of(train_on_threads(folder, resumes, config_of_run(folder), show, stop_requested));
         return;
       }
-      exit_code = show_summary(train_in_processes({.program = place.program,
-                                                   .environment = place.environment,
-                                                   .folder = folder,
-                                                   .resumes = resumes,
-                                                   .transport = transport,
-                                                   .mpirun = mpirun_of_this_build(),
-                                                   .version = DISTBELIEF_VERSION,
-                                                   .as_root = place.as_root,
-                                                   .stop_at_once = [] { return stop_signals() > 1; }},
-                                                  config, show, stop_requested));
+      exit_code = end_of(train_in_processes({.program = place.program,
+                                             .environment = place.environment,
+                                             .folder = folder,
+                                             .resumes = resumes,
+                                             .transport = transport,
+                                             .mpirun = mpirun_of_this_build(),
+                                             .version = DISTBELIEF_VERSION,
+                                             .as_root = place.as_root,
+                                             .stop_at_once = [] { return stop_signals() > 1; }},
+                                            config, show, stop_requested));
       return;
     }
-    Trainer trainer =
-        resumes ? Trainer::resume(arguments->resume, std::move(config), show) : Trainer(std::move(config), show);
+    Trainer trainer = resumes ? Trainer::resume(arguments->resume, config, show) : Trainer(config, show);
     catch_stop_signals();
-    exit_code = show_summary(trainer.run(stop_requested));
+    exit_code = end_of(trainer.run(stop_requested));
   });
 }
 

@@ -112,23 +112,21 @@ struct ServerEnd::Station {
         zeros(static_cast<std::size_t>(parameters.table.size())),
         none(parameters.blocks.size()),
         server(parameters.table, parameters.map, parameters.blocks, *parameters.rule, zeros,
-               {.update = [](std::uint64_t, int) { return update(); }}) {
+               {.update = [](std::uint64_t, int) { return update(); }}),
+        ordered(server, {.heard = [this](const RequestHead& request, const ReplyHead&, std::string_view) {
+                  if (request.kind == RequestHead::Kind::report) {
+                    (void)server.push({.push = {kBumps, bumps++}, .scale = 1}, none, zeros);
+                  }
+                }}) {
     std::vector<ServerPort::Client> clients;
     for (int rank = 0; rank < fabric.size(); ++rank) {
       if (Rank{rank} != kServer) {
         clients.push_back({.rank = Rank{rank}});
       }
     }
-    port.emplace(fabric, server, clients,
-                 ServerPort::Options{.view = view_of(order),
-                                     .threads = kAnsweringThreads,
-                                     .wake = [this] { link.wake(); },
-                                     .heard =
-                                         [this](const RequestHead& request, const ReplyHead&, std::string_view) {
-                                           if (request.kind == RequestHead::Kind::report) {
-                                             (void)server.push({.push = {kBumps, bumps++}, .scale = 1}, none, zeros);
-                                           }
-                                         }});
+    port.emplace(
+        fabric, ordered, clients,
+        ServerPort::Options{.view = view_of(order), .threads = kAnsweringThreads, .wake = [this] { link.wake(); }});
   }
   const Parameters parameters;
   const std::vector<float> zeros;
@@ -136,6 +134,7 @@ struct ServerEnd::Station {
   std::uint64_t bumps = 0;  ///< reports make all blocks new, so that a fetch has something to bring
   LinkThread link;
   ParameterServer server;
+  OrderedServer ordered;
   std::optional<ServerPort> port;
 };
 

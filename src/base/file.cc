@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/full_disk.h"
 #include "base/mapped_files.h"
 
 namespace distbelief {
@@ -95,10 +96,18 @@ void AtomicFile::fail(const char* action) {
   throw FileError(fmt::format("{}: cannot {}: {}", path_.string(), action, why));
 }
 
-void AtomicFile::flush() {
-  if (!write_all(fd_, buffer_.data(), buffer_.size())) {
+void AtomicFile::put(const char* data, std::size_t size) {
+  if (disk_is_full(path_)) {
+    errno = ENOSPC;
     fail("write");
   }
+  if (!write_all(fd_, data, size)) {
+    fail("write");
+  }
+}
+
+void AtomicFile::flush() {
+  put(buffer_.data(), buffer_.size());
   buffer_.clear();
 }
 
@@ -109,9 +118,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     return;
   }
   flush();
-  if (!write_all(fd_, data, bytes.size())) {
-    fail("write");
-  }
+  put(data, bytes.size());
 }
 
 void AtomicFile::commit() {

@@ -30,6 +30,7 @@ class AtomicFile {
 
  private:
   [[noreturn]] void fail(const char* action);
+  void put(const char* data, std::size_t size);
   void flush();
 
   std::filesystem::path path_;

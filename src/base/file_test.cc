@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/full_disk.h"
 
 namespace distbelief {
 namespace {
@@ -36,6 +37,24 @@ TEST_F(AtomicFileTest, FullDiskIsAnErrorThatNamesThePath) {
   } catch (const FileError& error) {
     EXPECT_NE(std::string(error.what()).find("/dev/full/none"), std::string::npos);
   }
+}
+
+TEST_F(AtomicFileTest, ADiskCanBeFullOnPurpose) {
+  std::filesystem::create_directories(folder_ / "full" / "deep");
+  write_file_atomically(folder_ / "full" / "a", "before");
+  set_disk_full(folder_ / "full", Clock::now() + std::chrono::hours(1));
+  try {
+    write_file_atomically(folder_ / "full" / "a", "after");
+    FAIL();
+  } catch (const FileError& error) {
+    EXPECT_NE(std::string(error.what()).find("No space left on device"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(write_file_atomically(folder_ / "full" / "deep" / "b", std::string(1 << 20, 'x')), FileError);
+  EXPECT_EQ(read_file(folder_ / "full" / "a"), "before");
+  write_file_atomically(folder_ / "fuller", "beside it there is room");
+  set_disk_full(folder_ / "full", Clock::now());
+  write_file_atomically(folder_ / "full" / "a", "after");
+  EXPECT_EQ(read_file(folder_ / "full" / "a"), "after");
 }
 
 TEST_F(AtomicFileTest, MapsWhatWasWritten) {

@@ -22,7 +22,7 @@ void Chaos::before_step(const Moment& moment) {
     const ChaosEvent& event = script_.events[i];
     Running& running = running_[i];
     if (event.effect->when != ChaosEffect::When::during) {
-      if (event.subject.first != place_.self && event.subject.second != place_.self) {
+      if (!concerns(event)) {
         continue;  // nothing to be done here, and so nothing to be written down
       }
       const bool due = event.share ? moment.share >= *event.share : step == event.first_step;
@@ -37,6 +37,11 @@ void Chaos::before_step(const Moment& moment) {
       end(event, running, step);
     }
   }
+}
+
+bool Chaos::concerns(const ChaosEvent& event) const {
+  return event.subject.kind == ChaosSubject::Kind::coordinator || event.subject.kind == ChaosSubject::Kind::disk ||
+         event.subject.first == place_.self || event.subject.second == place_.self;
 }
 
 void Chaos::begin(const ChaosEvent& event, Running& running, const Moment& moment) {
@@ -56,7 +61,7 @@ void Chaos::end(const ChaosEvent& event, Running& running, std::int64_t step) {
 }
 
 void Chaos::say(const ChaosEvent& event, const std::string& when) const {
-  if (place_.note && event.subject.first == place_.self) {  // of a link the one end speaks for both
+  if (place_.note && event.subject.first == place_.self) {  // of a link the one end speaks for both, the first for all
     place_.note(fmt::format("chaos: {} {} {}", describe(event.subject), event.effect->deed(event), when));
   }
 }

@@ -11,6 +11,9 @@
 
 namespace distbelief {
 
+/// In a run's folder: which events have happened that happen once, a line each that ends with the event.
+inline constexpr char kChaosMarksFile[] = "chaos-done";
+
 /// Carries out a script on one worker. Lasting effects begin and end with their steps, also when a run is resumed in
 /// the middle of them. What happens once in a run (a kill, a cut, a stop) is written down before it happens, so that a
 /// run that is resumed or started again passes the same step in peace. One thread.
@@ -40,6 +43,7 @@ class Chaos {
     bool begun = false;
   };
   bool happened(const ChaosEvent& event) const;
+  bool concerns(const ChaosEvent& event) const;
   void begin(const ChaosEvent& event, Running& running, const Moment& moment);
   void end(const ChaosEvent& event, Running& running, std::int64_t step);
   void mark(const ChaosEvent& event);

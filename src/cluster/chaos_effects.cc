@@ -23,14 +23,20 @@ bool is_worker(const ChaosEvent& event, int self) {
   return event.subject.kind == ChaosSubject::Kind::worker && event.subject.first == self;
 }
 
+/// A worker, or a server.
+bool is_process(const ChaosEvent& event, int self) {
+  return is_worker(event, self) || (event.subject.kind == ChaosSubject::Kind::server && event.subject.first == self);
+}
+
 /// The links of `self` that an event is about.
 struct Concerned {
   bool any = false;
   std::optional<Rank> peer = {};  ///< none: all of them
 };
 Concerned links_of(const ChaosEvent& event, int self) {
-  const auto& [kind, first, second] = event.subject;
-  if (kind == ChaosSubject::Kind::worker) {
+  const int first = event.subject.first;
+  const int second = event.subject.second;
+  if (event.subject.kind == ChaosSubject::Kind::worker) {
     return first == self ? Concerned{true} : Concerned{true, Rank{first}};
   }
   if (self == first || self == second) {
@@ -44,6 +50,12 @@ void read_nothing(ChaosWords& /*words*/, ChaosEvent& /*event*/) {}
 void read_duration(ChaosWords& words, ChaosEvent& event) {
   words.expect("for");
   event.duration = duration_cast<milliseconds>(words.duration());
+}
+
+void read_duration_if_any(ChaosWords& words, ChaosEvent& event) {
+  if (words.peek().text == "for") {
+    read_duration(words, event);
+  }
 }
 
 bool never(const ChaosEvent& /*event*/) { return false; }
@@ -134,12 +146,7 @@ const std::array kEffects = {
         .arguments = "[for D]",
         .for_links = true,
         .when = kOnce,
-        .read =
-            [](ChaosWords& words, ChaosEvent& event) {
-              if (words.peek().text == "for") {
-                read_duration(words, event);
-              }
-            },
+        .read = read_duration_if_any,
         .needs_process = [](const ChaosEvent& event) { return event.subject.kind == ChaosSubject::Kind::worker; },
         .deed = [](const ChaosEvent& event) { return "cut" + for_how_long(event); },
         .begin = [](const ChaosEvent& event, int self, ChaosTools& tools) -> std::function<void()> {
@@ -160,26 +167,43 @@ const std::array kEffects = {
         }},
     ChaosEffect{.name = "kill",
                 .arguments = "",
+                .for_servers = true,
+                .for_coordinator = true,
                 .when = kAtStep,
                 .read = read_nothing,
                 .needs_process = always,
                 .deed = [](const ChaosEvent& /*event*/) { return std::string("killed"); },
                 .begin = [](const ChaosEvent& event, int self, ChaosTools& tools) -> std::function<void()> {
-                  if (is_worker(event, self)) {
+                  if (event.subject.kind == ChaosSubject::Kind::coordinator) {
+                    tools.kill_coordinator(event);
+                  } else if (is_process(event, self)) {
                     tools.kill();
                   }
                   return {};
                 }},
     ChaosEffect{.name = "stop",
                 .arguments = "for D",
+                .for_servers = true,
                 .when = kAtStep,
                 .read = read_duration,
                 .needs_process = always,
                 .deed = [](const ChaosEvent& event) { return "stopped" + for_how_long(event); },
                 .begin = [](const ChaosEvent& event, int self, ChaosTools& tools) -> std::function<void()> {
-                  if (is_worker(event, self)) {
+                  if (is_process(event, self)) {
                     tools.stop(*event.duration);
                   }
+                  return {};
+                }},
+    ChaosEffect{.name = "disk",
+                .arguments = "[for D]",
+                .for_workers = false,
+                .for_disk = true,
+                .when = kAtStep,
+                .read = read_duration_if_any,
+                .needs_process = never,
+                .deed = [](const ChaosEvent& event) { return "full" + for_how_long(event); },
+                .begin = [](const ChaosEvent& event, int /*self*/, ChaosTools& tools) -> std::function<void()> {
+                  tools.fill_disk(event.duration ? Clock::now() + *event.duration : Clock::time_point::max());
                   return {};
                 }},
 };
@@ -189,8 +213,19 @@ const std::array kEffects = {
 std::span<const ChaosEffect> chaos_effects() { return kEffects; }
 
 std::string describe(const ChaosSubject& subject) {
-  return subject.kind == ChaosSubject::Kind::worker ? fmt::format("worker {}", subject.first)
-                                                    : fmt::format("link {}-{}", subject.first, subject.second);
+  switch (subject.kind) {
+    case ChaosSubject::Kind::worker:
+      return fmt::format("worker {}", subject.number);
+    case ChaosSubject::Kind::server:
+      return fmt::format("server {}", subject.number);
+    case ChaosSubject::Kind::link:
+      return fmt::format("link {}-{}", subject.first, subject.second);
+    case ChaosSubject::Kind::coordinator:
+      return "coordinator";
+    case ChaosSubject::Kind::disk:
+      break;
+  }
+  return "disk";
 }
 
 }  // namespace distbelief

@@ -29,6 +29,10 @@ class ChaosTools {
   virtual void kill() = 0;
   /// SIGSTOP to this process, and SIGCONT later.
   virtual void stop(std::chrono::milliseconds duration) = 0;
+  /// SIGKILL to the coordinator, once for each event, however many workers ask for it.
+  virtual void kill_coordinator(const ChaosEvent& event) = 0;
+  /// No checkpoint of this process can be written until then, as if the disk was full.
+  virtual void fill_disk(Clock::time_point until) = 0;
 };
 
 /// A kind of thing that can go wrong: how it is written, and what a worker does about it. To add one is to add a row to
@@ -38,6 +42,9 @@ struct ChaosEffect {
   std::string_view arguments;  ///< for people: "xF"
   bool for_workers = true;
   bool for_links = false;
+  bool for_servers = false;
+  bool for_coordinator = false;
+  bool for_disk = false;
   enum class When : std::uint8_t {
     during,  ///< in every step from the first to the last of the event
     once,    ///< at its step, or at the first when none is said; once in a run, also when that is resumed

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/nearest_name.h"
 #include "cluster/chaos_effects.h"
+#include "cluster/chaos_random.h"
 #include "cluster/chaos_words.h"
 
 namespace distbelief {
@@ -77,18 +78,43 @@ std::pair<int, int> read_ends(ChaosWords& words) {
   return std::minmax(ends.first, ends.second);
 }
 
+/// "'worker N', 'server N' or 'coordinator'".
+std::string subjects_of(const ChaosEffect& effect) {
+  std::vector<std::string_view> subjects;
+  for (const auto& [does, subject] :
+       {std::pair(effect.for_workers, "'worker N'"), std::pair(effect.for_servers, "'server N'"),
+        std::pair(effect.for_links, "'link A-B'"), std::pair(effect.for_coordinator, "'coordinator'"),
+        std::pair(effect.for_disk, "'full'")}) {
+    if (does) {
+      subjects.emplace_back(subject);
+    }
+  }
+  const std::string_view last = subjects.back();
+  subjects.pop_back();
+  return subjects.empty() ? std::string(last) : fmt::format("{} or {}", listed(subjects), last);
+}
+
 void read_subject(ChaosWords& words, ChaosEvent& event) {
   const ChaosEffect& effect = *event.effect;
   if (effect.for_workers && words.take_if("worker")) {
     event.subject_column = words.peek().column;
-    event.subject.first = static_cast<int>(words.number(0, kMostWorkers, "a worker's number"));
-    event.subject.second = event.subject.first;
+    event.subject.number = static_cast<int>(words.number(0, kMostWorkers, "a worker's number"));
+    event.subject.first = event.subject.second = event.subject.number;
+  } else if (effect.for_servers && words.take_if("server")) {
+    event.subject_column = words.peek().column;
+    event.subject.kind = ChaosSubject::Kind::server;
+    event.subject.number = static_cast<int>(words.number(0, kMostWorkers, "a server's number, counted from 0"));
+    event.subject.first = event.subject.second = -1;  // its rank: see placed()
+  } else if (effect.for_coordinator && words.take_if("coordinator")) {
+    event.subject.kind = ChaosSubject::Kind::coordinator;
+  } else if (effect.for_disk && words.take_if("full")) {
+    event.subject.kind = ChaosSubject::Kind::disk;
   } else if (effect.for_links && words.take_if("link")) {
     event.subject_column = words.peek().column;
     event.subject.kind = ChaosSubject::Kind::link;
     std::tie(event.subject.first, event.subject.second) = read_ends(words);
   } else {
-    words.fail(effect.for_links ? "'worker N' or 'link A-B'" : "'worker N'");
+    words.fail(subjects_of(effect));
   }
 }
 
@@ -136,6 +162,9 @@ void read_when(ChaosWords& words, ChaosEvent& event) {
 
 ChaosScript parse_chaos(std::string_view text) {
   ChaosScript script;
+  if (random_chaos_seed(text)) {
+    return script;
+  }
   for (auto& [words, joined] : split(text)) {
     ChaosEvent event;
     event.effect = &read_effect(words);
@@ -163,8 +192,29 @@ bool ChaosScript::touches_links() const {
   return std::ranges::any_of(events, [](const ChaosEvent& event) { return event.effect->for_links; });
 }
 
-void ChaosScript::check_fit(int workers, int servers, bool workers_are_threads) const {
+ChaosScript ChaosScript::placed(int workers) const {
+  ChaosScript script = *this;
+  for (ChaosEvent& event : script.events) {
+    if (event.subject.kind == ChaosSubject::Kind::server) {
+      event.subject.first = event.subject.second = workers + event.subject.number;
+    }
+  }
+  return script;
+}
+
+void ChaosScript::check_fit(const Cast& cast) const {
+  const auto& [workers, servers, workers_are_threads, has_coordinator] = cast;
   for (const ChaosEvent& event : events) {
+    if (event.subject.kind == ChaosSubject::Kind::server && event.subject.number >= servers) {
+      throw InputError(fmt::format("--chaos: column {}: there is no server {}: {}", event.subject_column,
+                                   event.subject.number,
+                                   servers == 0   ? "the job has none"
+                                   : servers == 1 ? "there is only 0"
+                                                  : fmt::format("they are 0 to {}", servers - 1)));
+    }
+    if (event.subject.kind == ChaosSubject::Kind::coordinator && !workers_are_threads && !has_coordinator) {
+      throw InputError(fmt::format("--chaos: '{}': a run of one process has no coordinator", event.text));
+    }
     const int highest = std::max(event.subject.first, event.subject.second);
     const bool link = event.subject.kind == ChaosSubject::Kind::link;
     if (highest >= workers + (link ? servers : 0)) {

@@ -15,10 +15,11 @@ struct ChaosEffect;
 
 /// Whom something happens to.
 struct ChaosSubject {
-  enum class Kind : std::uint8_t { worker, link };
+  enum class Kind : std::uint8_t { worker, server, link, coordinator, disk };
   Kind kind = Kind::worker;
-  int first = 0;   ///< the worker, or one end of the link
+  int first = 0;   ///< the worker's or server's rank, or that of one end of the link
   int second = 0;  ///< of a link: the other end; else the same
+  int number = 0;  ///< of a worker or server among its like: what people call it
 };
 
 /// One thing that goes wrong on purpose: "slow worker 1 x5 from step 100". Which of the numbers mean something is the
@@ -52,15 +53,25 @@ struct ChaosScript {
 
   /// Whether links must be able to fail.
   bool touches_links() const;
-  /// Throws InputError when an event names a worker that is not among `workers`, or the end of a link that is neither
-  /// that nor one of the servers, which are counted from there on; or when it can only happen to processes while
+  /// The same with the ranks of servers, which come after those of the workers.
+  ChaosScript placed(int workers) const;
+  /// Who is there for things to happen to.
+  struct Cast {
+    int workers = 1;
+    int servers = 0;
+    bool workers_are_threads = false;
+    bool has_coordinator = true;
+  };
+  /// Throws InputError when an event names a worker or server that is not there, or the end of a link that is neither a
+  /// worker nor one of the servers, which are counted from there on; or when it can only happen to processes while
   /// workers are threads of one.
-  void check_fit(int workers, int servers, bool workers_are_threads) const;
+  void check_fit(const Cast& cast) const;
 };
 
-/// "EVENT; EVENT; ...", with EVENT = EFFECT SUBJECT ARGUMENTS [WHEN], SUBJECT = worker N | link A-B, and WHEN = at step
-/// N | from step N [to step M] | at P% | from P%. Throws InputError of one line with the column and the word that is wrong, and what was
-/// expected there.
+/// "EVENT; EVENT; ...", with EVENT = EFFECT SUBJECT ARGUMENTS [WHEN], SUBJECT = worker N | server N | link A-B |
+/// coordinator, and WHEN = at step N | from step N [to step M] | at P% | from P%; or "disk full [for D] WHEN". Of
+/// "random:SEED" no events: which they are depends on the job, see random_chaos(). Throws InputError of one line with
+/// the column and the word that is wrong, and what was expected there.
 ChaosScript parse_chaos(std::string_view text);
 
 }  // namespace distbelief

@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   }
   try {
-    script.check_fit(3, 2, true);
+    script.check_fit({.workers = 3, .servers = 2, .workers_are_threads = true});
   } catch (const InputError&) {  // expected of most
   }
   return 0;

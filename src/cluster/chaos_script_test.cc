@@ -80,7 +80,7 @@ TEST(ChaosScript, ATimeMayBeAShareOfTheRun) {
 
 TEST(ChaosScript, ErrorsNameColumnWordAndWhatWasExpected) {
   EXPECT_EQ(error_of("slw worker 1 x5"),
-            "column 1: expected slow, delay, drop, cut, kill, stop, got 'slw'; did you mean 'slow'?");
+            "column 1: expected slow, delay, drop, cut, kill, stop, disk, got 'slw'; did you mean 'slow'?");
   EXPECT_EQ(error_of("slow link 0-1 x5"), "column 6: expected 'worker N', got 'link'");
   EXPECT_EQ(error_of("cut wire 0"), "column 5: expected 'worker N' or 'link A-B', got 'wire'");
   EXPECT_EQ(error_of("kill worker one at step 2"), "column 13: expected a worker's number, got 'one'");
@@ -106,7 +106,7 @@ TEST(ChaosScript, ErrorsNameColumnWordAndWhatWasExpected) {
 TEST(ChaosScript, WorkersMustBeThere) {
   const auto refusal = [](std::string_view text, int workers, bool threads, int servers = 0) -> std::string {
     try {
-      parse_chaos(text).check_fit(workers, servers, threads);
+      parse_chaos(text).check_fit({.workers = workers, .servers = servers, .workers_are_threads = threads});
     } catch (const InputError& error) {
       return error.what();
     }
@@ -124,6 +124,27 @@ TEST(ChaosScript, WorkersMustBeThere) {
   EXPECT_THAT(refusal("cut worker 1", 2, true), HasSubstr("needs a worker that is a process"));
   EXPECT_EQ(refusal("cut link 0-1 for 1s; slow worker 1 x2; drop worker 1 1%", 2, true), "");
   EXPECT_EQ(refusal("kill worker 1 at step 2; cut worker 0", 2, false), "");
+}
+
+TEST(ChaosScript, ThingsHappenToServersTheCoordinatorAndTheDiskToo) {
+  const auto script =
+      parse_chaos(
+          "kill server 1 at 40%; kill coordinator at 60%; stop server 0 for 2s at step 9; disk full for 1s at 5%")
+          .placed(3);
+  ASSERT_THAT(script.events, SizeIs(4));
+  EXPECT_EQ(describe(script.events[0].subject), "server 1");
+  EXPECT_EQ(script.events[0].subject.first, 4);  // its rank
+  EXPECT_EQ(describe(script.events[1].subject), "coordinator");
+  EXPECT_EQ(describe(script.events[3].subject), "disk");
+  EXPECT_EQ(script.events[3].duration, std::chrono::seconds(1));
+  EXPECT_THAT(script.rendezvous(), SizeIs(0));
+  EXPECT_EQ(error_of("kill cordinator at 5%"),
+            "column 6: expected 'worker N', 'server N' or 'coordinator', got 'cordinator'");
+  EXPECT_EQ(error_of("disk empty at 5%"), "column 6: expected 'full', got 'empty'");
+  EXPECT_EQ(error_of("disk full"), "column 10: expected 'at step N' or 'at P%', got the end");
+  EXPECT_THROW(parse_chaos("kill server 2 at 5%").check_fit({.workers = 3, .servers = 2}), InputError);
+  EXPECT_THROW(parse_chaos("kill coordinator at 5%").check_fit({.has_coordinator = false}), InputError);
+  parse_chaos("kill server 1 at 5%; kill coordinator at 5%").check_fit({.workers = 1, .servers = 2});
 }
 
 }  // namespace

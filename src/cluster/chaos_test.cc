@@ -23,6 +23,10 @@ class RecordedTools : public ChaosTools {
   void cut_control(Clock::time_point /*until*/) override { done.push_back("cut control"); }
   void set_slowness(double factor) override { done.push_back("slow " + std::to_string(static_cast<int>(factor))); }
   void kill() override { done.push_back("kill"); }
+  void kill_coordinator(const ChaosEvent& event) override { done.push_back("coordinator: " + event.text); }
+  void fill_disk(Clock::time_point until) override {
+    done.push_back(until == Clock::time_point::max() ? "disk" : "disk for a while");
+  }
   void stop(std::chrono::milliseconds duration) override { done.push_back("stop " + std::to_string(duration.count())); }
 
   std::vector<std::string> take() { return std::exchange(done, {}); }
@@ -32,7 +36,7 @@ class RecordedTools : public ChaosTools {
 class ChaosTest : public testing::Test {
  protected:
   Chaos make(std::string_view script, int self) {
-    return {parse_chaos(script),
+    return {parse_chaos(script).placed(2),
             {.self = self,
              .marks = folder.path() / "chaos-done",
              .note = [this](const std::string& text) { notes.push_back(text); }},
@@ -108,6 +112,26 @@ TEST_F(ChaosTest, AKillHappensOnceInARun) {
   EXPECT_THAT(tools.take(), IsEmpty());
   again.before_step({.step = 5});
   EXPECT_THAT(tools.take(), ElementsAre("kill"));
+}
+
+TEST_F(ChaosTest, ServersAreCountedForThemselves) {
+  make("kill server 0 at 40%; stop server 1 for 2s at 50%", 2).before_step({.step = 3, .share = 0.6});
+  EXPECT_THAT(tools.take(), ElementsAre("kill"));  // of two workers the first server's rank is 2
+  EXPECT_THAT(notes, ElementsAre("chaos: server 0 killed at step 3 (40% of the run)"));
+}
+
+TEST_F(ChaosTest, EverybodySeesToTheCoordinatorAndTheDiskAndOneSaysSo) {
+  for (const int self : {0, 1}) {
+    Chaos chaos = make("kill coordinator at 40%; disk full for 2s at 50%; disk full at 70%", self);
+    chaos.before_step({.step = 3, .share = 0.45});
+    EXPECT_THAT(tools.take(), ElementsAre("coordinator: kill coordinator at 40%"));
+    chaos.before_step({.step = 4, .share = 0.9});
+    chaos.before_step({.step = 5, .share = 0.95});
+    EXPECT_THAT(tools.take(), ElementsAre("disk for a while", "disk"));
+  }
+  EXPECT_THAT(notes, ElementsAre("chaos: coordinator killed at step 3 (40% of the run)",
+                                 "chaos: disk full for 2 s at step 4 (50% of the run)",
+                                 "chaos: disk full for good at step 4 (70% of the run)"));
 }
 
 TEST_F(ChaosTest, WithoutAPlaceToWriteARestartIsPeaceful) {

@@ -15,9 +15,10 @@ constexpr std::size_t kMaxLine = 4096;
 constexpr std::size_t kKinds = std::variant_size_v<ControlMessage>;
 
 constexpr std::array<std::string_view, kKinds> kNames = {
-    "Join",          "Welcome",     "Refused",      "Heartbeat",  "Heard",     "Fenced",         "View",
-    "Lost",          "Order",       "LeaseRequest", "LeaseGrant", "LeaseDone", "FenceConfirmed", "ExitSeen",
-    "StatusRequest", "StatusReply", "Notice",       "Leave",      "Ended",     "LeasePlan"};
+    "Join",           "Welcome",   "Refused",       "Heartbeat",    "Heard",      "Fenced",
+    "View",           "Lost",      "Order",         "LeaseRequest", "LeaseGrant", "LeaseDone",
+    "FenceConfirmed", "ExitSeen",  "StatusRequest", "StatusReply",  "Notice",     "Leave",
+    "Ended",          "LeasePlan", "LeaseQuestion", "LeaseReports", "ChaosDue",   "OrderAnswer"};
 
 std::string with_article(std::uint16_t kind) {
   const std::string name = kind_name(kind);
@@ -57,10 +58,17 @@ class Complaint {
   std::string text_;
 };
 
+void examine(const control::OpenLease& lease, Complaint& complaint) {
+  complaint.at_least(lease.epoch(), 0, "epoch").at_least(lease.first(), 0, "first sample");
+  complaint.at_least(lease.count(), 1, "count");
+}
 void examine(const control::Join& join, Complaint& complaint) {
   complaint.line(join.version(), "version").line(join.token(), "token").line(join.configuration(), "configuration");
   complaint.line(join.host(), "host").line(join.data_address(), "address").rank(join.rank()).role(join.role(), 0);
   complaint.at_least(join.pid(), 0, "pid");
+  for (const control::OpenLease& lease : join.holds()) {
+    examine(lease, complaint);
+  }
 }
 void examine(const control::Member& member, Complaint& complaint) {
   complaint.line(member.host(), "host").line(member.data_address(), "address").rank(member.rank());
@@ -90,8 +98,9 @@ void examine(const control::Lost& lost, Complaint& complaint) {
 }
 void examine(const control::Order& order, Complaint& complaint) {
   complaint.line(order.reason(), "reason").at_least(order.what(), control::Order::STOP, "order");
-  complaint.at_least(-order.what(), -control::Order::CHECKPOINT, "order");
+  complaint.at_least(-order.what(), -control::Order::LEAVE, "order").rank(order.rank());
 }
+void examine(const control::OrderAnswer& answer, Complaint& complaint) { complaint.line(answer.text(), "text"); }
 void examine(const control::LeaseRequest& request, Complaint& complaint) {
   complaint.at_least(request.samples(), 1, "samples");
 }
@@ -107,8 +116,25 @@ void examine(const control::LeasePlan& plan, Complaint& complaint) {
       .at_least(plan.samples_per_epoch() - 1, plan.first_position(), "samples")
       .at_least(plan.warm_samples(), 0, "samples of a warm start");
   for (const control::OpenLease& lease : plan.returned()) {
-    complaint.at_least(lease.epoch(), 0, "epoch").at_least(lease.first(), 0, "first sample");
-    complaint.at_least(lease.count(), 1, "count");
+    examine(lease, complaint);
+  }
+}
+void examine(const control::LeaseReport& report, Complaint& complaint) {
+  for (const control::OpenLease& lease : report.leases()) {
+    examine(lease, complaint);
+  }
+}
+void examine(const control::LeaseQuestion& question, Complaint& complaint) {
+  for (const control::LeaseReport& report : question.reports()) {
+    examine(report, complaint);
+  }
+  for (const control::OpenLease& lease : question.held()) {
+    examine(lease, complaint);
+  }
+}
+void examine(const control::LeaseReports& reports, Complaint& complaint) {
+  for (const control::LeaseReport& report : reports.reports()) {
+    examine(report, complaint);
   }
 }
 void examine(const control::LeaseDone& /*done*/, Complaint& /*complaint*/) {}
@@ -126,6 +152,7 @@ void examine(const control::StatusReply& reply, Complaint& complaint) {
     complaint.at_least(-row.state(), -control::MemberStatus::LOST, "state");
   }
 }
+void examine(const control::ChaosDue& due, Complaint& complaint) { complaint.line(due.event(), "event"); }
 void examine(const control::Notice& notice, Complaint& complaint) { complaint.line(notice.text(), "text"); }
 void examine(const control::Leave& leave, Complaint& complaint) { complaint.line(leave.result(), "result"); }
 void examine(const control::Ended& ended, Complaint& complaint) { complaint.line(ended.reason(), "reason"); }
@@ -239,6 +266,7 @@ View from_wire(const control::View& wire) {
   for (const control::Member& member : wire.members()) {
     view.members.push_back(from_wire(member));
   }
+  view.failed.assign(wire.failed().begin(), wire.failed().end());
   return view;
 }
 
@@ -250,6 +278,48 @@ Lease from_wire(const control::LeaseGrant& grant) {
           .next_push = grant.next_push(),
           .low_water = grant.low_water(),
           .begun = grant.begun()};
+}
+
+control::OpenLease to_wire(const Lease& lease) {
+  control::OpenLease wire;
+  wire.set_lease(lease.id);
+  wire.set_epoch(lease.epoch);
+  wire.set_first(lease.first);
+  wire.set_count(lease.count);
+  wire.set_next_push(lease.next_push);
+  return wire;
+}
+
+Lease from_wire(const control::OpenLease& lease) {
+  return {.id = lease.lease(),
+          .epoch = lease.epoch(),
+          .first = lease.first(),
+          .count = lease.count(),
+          .next_push = lease.next_push()};
+}
+
+control::LeaseReport to_wire(const LeaseReport& report) {
+  control::LeaseReport wire;
+  wire.set_low_water(report.low_water);
+  for (const Lease& lease : report.leases) {
+    *wire.add_leases() = to_wire(lease);
+  }
+  return wire;
+}
+
+LeaseQuestion from_wire(const control::LeaseQuestion& wire) {
+  LeaseQuestion question = {.number = wire.number(), .for_plan = wire.for_plan(), .first_lease = wire.first_lease()};
+  for (const control::LeaseReport& report : wire.reports()) {
+    LeaseReport& told = question.reports.emplace_back();
+    told.low_water = report.low_water();
+    for (const control::OpenLease& lease : report.leases()) {
+      told.leases.push_back(from_wire(lease));
+    }
+  }
+  for (const control::OpenLease& lease : wire.held()) {
+    question.held.push_back(from_wire(lease));
+  }
+  return question;
 }
 
 }  // namespace distbelief

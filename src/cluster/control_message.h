@@ -17,7 +17,8 @@ using ControlMessage =
     std::variant<control::Join, control::Welcome, control::Refused, control::Heartbeat, control::Heard, control::Fenced,
                  control::View, control::Lost, control::Order, control::LeaseRequest, control::LeaseGrant,
                  control::LeaseDone, control::FenceConfirmed, control::ExitSeen, control::StatusRequest,
-                 control::StatusReply, control::Notice, control::Leave, control::Ended, control::LeasePlan>;
+                 control::StatusReply, control::Notice, control::Leave, control::Ended, control::LeasePlan,
+                 control::LeaseQuestion, control::LeaseReports, control::ChaosDue, control::OrderAnswer>;
 
 /// Far above the view of a job with a thousand members.
 inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20;
@@ -49,5 +50,9 @@ control::Member to_wire(const MemberInfo& member);
 MemberInfo from_wire(const control::Member& member);
 View from_wire(const control::View& view);
 Lease from_wire(const control::LeaseGrant& grant);
+control::OpenLease to_wire(const Lease& lease);
+Lease from_wire(const control::OpenLease& lease);
+control::LeaseReport to_wire(const LeaseReport& report);
+LeaseQuestion from_wire(const control::LeaseQuestion& question);
 
 }  // namespace distbelief

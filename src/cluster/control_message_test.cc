@@ -54,7 +54,7 @@ TEST(ControlMessage, NumbersWhatMustNotGetLost) {
 
 TEST(ControlMessage, RefusesUnknownKinds) {
   EXPECT_EQ(decode(0, "").reason(), "a message of unknown kind 0");
-  EXPECT_EQ(decode(21, "").reason(), "a message of unknown kind 21");
+  EXPECT_EQ(decode(25, "").reason(), "a message of unknown kind 25");
   EXPECT_EQ(decode(0xFFFF, "").reason(), "a message of unknown kind 65535");
 }
 

@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <ctime>
 #include <map>
 #include <mutex>
 
+#include "base/error.h"
 #include "cluster/coordinator_state.h"
 #include "cluster/job_file.h"
 #include "transport/socket/message_server.h"
@@ -21,8 +23,27 @@ constexpr int kMostStrangersTold = 200;  // lines of a log that anybody could ma
 
 std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
-JobRules with_token(JobRules rules) {
-  if (rules.token.empty()) {
+constexpr std::string_view kStateName = "coordinator.state";
+
+/// What the coordinator before wrote down, if this one takes its place.
+std::optional<control::SavedJob> read_saved(Store& store, const CoordinatorOptions& options) {
+  const std::optional<std::string> bytes = options.comes_back ? store.read(kStateName) : std::nullopt;
+  if (!bytes) {
+    return std::nullopt;
+  }
+  control::SavedJob job;
+  if (!job.ParseFromString(*bytes)) {
+    throw FileError(fmt::format("{}: expected what a coordinator wrote down", kStateName));
+  }
+  return job;
+}
+
+/// With a token, and with what must not change when one coordinator takes the place of another.
+JobRules settled(JobRules rules, const std::optional<control::SavedJob>& before) {
+  if (before) {
+    rules.token = before->token();
+    rules.configuration = before->configuration();
+  } else if (rules.token.empty()) {
     rules.token = make_token();
   }
   return rules;
@@ -44,10 +65,15 @@ class Coordinator::Loop : public MessageServer::Handler {
  public:
   explicit Loop(CoordinatorOptions options)
       : options_(std::move(options)),
-        rules_(with_token(options_.rules)),
-        state_(rules_, begin_term(options_.run_folder), Clock::now()),
-        server_(std::make_unique<MessageServer>(options_.listen, *this, server_options(options_))) {
+        store_(options_.run_folder),
+        before_(read_saved(store_, options_)),
+        rules_(settled(options_.rules, before_)),
+        state_(rules_, begin_term(store_), Clock::now(), before_ ? &*before_ : nullptr),
+        first_saved_(state_.saved()),
+        server_(std::make_unique<MessageServer>(before_ ? Address::parse(before_->listen()) : options_.listen, *this,
+                                                server_options(options_))) {
     address_ = server_->address();
+    listen_ = address_.text();
     std::vector<Address> alternatives;
     if (address_.kind == Address::Kind::tcp) {
       for (const std::string& host : options_.advertised_hosts) {
@@ -58,6 +84,7 @@ class Coordinator::Loop : public MessageServer::Handler {
       address_ = alternatives.front();
       alternatives.erase(alternatives.begin());
     }
+    persist(first_saved_);  // before anybody can find it
     write_job_file(options_.run_folder, {.address = address_,
                                          .alternatives = std::move(alternatives),
                                          .token = rules_.token,
@@ -71,6 +98,9 @@ class Coordinator::Loop : public MessageServer::Handler {
     std::error_code ignored;
     std::filesystem::remove(job_file_path(options_.run_folder), ignored);
     server_.reset();  // before what its thread uses
+    if (ending_) {
+      store_.remove(kStateName);
+    }
   }
 
   void opened(ConnectionId id, const std::string& peer) override { strangers_[id] = peer; }
@@ -136,7 +166,9 @@ class Coordinator::Loop : public MessageServer::Handler {
     SharedControlMessage last;
     Message encoded;
     for (CoordinatorState::Action& action : state_.take_actions()) {
-      if (auto* send = std::get_if<CoordinatorState::Send>(&action)) {
+      if (auto* persisted = std::get_if<CoordinatorState::Persist>(&action)) {
+        persist(std::move(persisted->job));
+      } else if (auto* send = std::get_if<CoordinatorState::Send>(&action)) {
         if (send->message != last) {  // a view goes to everybody, and is encoded once
           encoded = encode_control(*send->message);
           last = send->message;
@@ -151,6 +183,8 @@ class Coordinator::Loop : public MessageServer::Handler {
         if (options_.log) {
           options_.log(log->text);
         }
+      } else if (std::holds_alternative<CoordinatorState::Die>(action)) {
+        ::kill(::getpid(), SIGKILL);
       } else if (auto* end = std::get_if<CoordinatorState::End>(&action)) {
         // Told at the next tick: what was sent just now must be with the server before somebody destroys it.
         ending_ = JobResult{end->succeeded, end->reason};
@@ -158,12 +192,30 @@ class Coordinator::Loop : public MessageServer::Handler {
     }
   }
 
+  /// A disk that is full must not end a job that runs: it is told once, and the next change is tried again.
+  void persist(control::SavedJob job) {
+    job.set_listen(listen_);
+    try {
+      store_.write(kStateName, job.SerializeAsString());
+      persist_failed_ = false;
+    } catch (const FileError& error) {
+      if (!std::exchange(persist_failed_, true) && options_.log) {
+        options_.log(fmt::format("{}; if this coordinator dies now, the job ends", error.what()));
+      }
+    }
+  }
+
   const CoordinatorOptions options_;
+  FileStore store_;
+  const std::optional<control::SavedJob> before_;
   const JobRules rules_;
   Address address_;
+  std::string listen_;
+  bool persist_failed_ = false;
 
   // The server's thread only, once there is one.
   CoordinatorState state_;
+  const control::SavedJob first_saved_;  // as long as that thread does nothing
   std::optional<JobResult> ending_;
   std::map<ConnectionId, std::string> strangers_;  // who they are, as far as is known
   int strangers_told_ = 0;
@@ -178,6 +230,10 @@ class Coordinator::Loop : public MessageServer::Handler {
 
   std::unique_ptr<MessageServer> server_;
 };
+
+std::filesystem::path coordinator_state_path(const std::filesystem::path& run_folder) {
+  return run_folder / kStateName;
+}
 
 Coordinator::Coordinator(CoordinatorOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
 Coordinator::~Coordinator() = default;

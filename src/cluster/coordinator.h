@@ -24,10 +24,19 @@ struct CoordinatorOptions {
   std::vector<std::string> advertised_hosts = {};
   std::optional<TlsOptions> tls = {};
   std::filesystem::path run_folder = {};
+  /// The one that ran in the folder died without having ended: this one listens where it did and takes its place. When
+  /// it had not got so far as to be reached, this one is the first.
+  bool comes_back = false;
   std::chrono::milliseconds stranger_limit{5'000};  ///< a connection that has not joined by then is closed
   /// One line at a time, on the coordinator's thread.
   std::function<void(const std::string& line)> log = {};
 };
+
+/// How often a coordinator that was killed is started again: one that dies more often would go on dying.
+inline constexpr int kCoordinatorReturns = 20;
+
+/// RUN/coordinator.state: see Coordinator.
+std::filesystem::path coordinator_state_path(const std::filesystem::path& run_folder);
 
 struct [[nodiscard]] JobResult {
   bool succeeded = false;
@@ -35,7 +44,8 @@ struct [[nodiscard]] JobResult {
 };
 
 /// The coordinator of one job, listening from its construction on, with a thread of its own. RUN/job.json says where,
-/// as long as it lives. What it decides is CoordinatorState's; this is its sockets, its clock and its file.
+/// as long as it lives; RUN/coordinator.state has what its successor must know, until the job has ended. What it
+/// decides is CoordinatorState's; this is its sockets, its clock and its file.
 class Coordinator {
  public:
   /// Throws InputError when it cannot listen, or cannot write to the run folder.

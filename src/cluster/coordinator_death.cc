@@ -29,6 +29,9 @@ double seconds(Clock::duration duration) { return std::chrono::duration<double>(
 }  // namespace
 
 void CoordinatorState::look_for_the_dead() {
+  if (!awaits_return()) {
+    grace_until_.reset();
+  }
   for (auto& [id, record] : roster_.records()) {
     if (!record.living()) {
       continue;
@@ -36,9 +39,13 @@ void CoordinatorState::look_for_the_dead() {
     const auto reconnect_limit = record.was_silent ? rules_.cut_reconnect_limit : rules_.reconnect_limit;
     if (record.exit && now_ - record.exit_at >= rules_.reconnect_limit) {
       declare_dead_by_exit(record);
+    } else if (grace_until_ && record.connection == ConnectionId{}) {
+      continue;  // it may be on its way back
     } else if (record.state == Record::State::reconnecting && now_ - record.disconnected_at >= reconnect_limit) {
-      declare_lost(record,
-                   fmt::format("closed its connection and did not come back within {} ms", reconnect_limit.count()));
+      declare_lost(record, record.is_awaited ? fmt::format("did not come back within {:.1f} s when the coordinator did",
+                                                           seconds(now_ - record.disconnected_at))
+                                             : fmt::format("closed its connection and did not come back within {} ms",
+                                                           reconnect_limit.count()));
     } else if (now_ - record.heard_at >= rules_.silence_limit) {
       declare_lost(record, fmt::format("was silent for {:.1f} s", seconds(now_ - record.heard_at)));
     }
@@ -71,6 +78,7 @@ void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
 void CoordinatorState::declare_dead_by_exit(Record& record) { declare_lost(record, exit_text(*record.exit)); }
 
 void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
+  unsaved_ = true;
   record.state = Record::State::lost;
   record.reason = cause + last_seen(record.progress);
   if (record.connection != ConnectionId{}) {

@@ -24,6 +24,10 @@ std::string joined(const std::vector<std::string>& reasons) {
 }  // namespace
 
 void CoordinatorState::settle() {
+  if (awaits_return()) {
+    return;  // who is there is not known yet
+  }
+  grace_until_.reset();
   if (phase_ == Phase::joining && roster_.complete() && (!rules_.has_launcher || roster_.living(Role::launcher) > 0)) {
     phase_ = Phase::running;
     roster_.begin();
@@ -45,6 +49,7 @@ void CoordinatorState::settle() {
   if (phase_ == Phase::stopping && ((workers == 0 && roster_.living(Role::server) == 0) || now_ >= stop_deadline_)) {
     end();
   }
+  recover_leases();
 }
 
 void CoordinatorState::begin_stop(const std::string& reason, milliseconds limit) {
@@ -55,21 +60,63 @@ void CoordinatorState::begin_stop(const std::string& reason, milliseconds limit)
     stop_deadline_ = std::min(stop_deadline_, now_ + limit);
     return;
   }
+  unsaved_ = true;
   phase_ = Phase::stopping;
   stop_reason_ = reason;
+  stop_limit_ = limit;
   stop_deadline_ = now_ + limit;
   log("stopping: " + reason);
+  tell_all(stop_order());
+}
+
+control::Order CoordinatorState::stop_order() const {
   control::Order order;
   order.set_what(control::Order::STOP);
   order.set_term(term_);
-  order.set_reason(reason);
+  order.set_reason(stop_reason_);
   order.set_no_workers(no_workers_);
-  tell_all(order);
+  return order;
+}
+
+control::OrderAnswer CoordinatorState::order_to_leave(const control::Order& order) {
+  control::OrderAnswer answer;
+  const std::vector<const Record*> members = roster_.members();
+  const auto found =
+      std::ranges::find_if(members, [&](const Record* member) { return member->info.rank.value == order.rank(); });
+  const int copies = roster_.living(Role::worker) / rules_.parts;
+  if (found == members.end()) {
+    answer.set_text(fmt::format("the job has no member {}: 'distbelief status' shows who is there", order.rank()));
+  } else if (phase_ != Phase::running) {
+    answer.set_text(fmt::format("the job is {}", phase_text()));
+  } else if ((*found)->info.role != Role::worker) {
+    answer.set_text(fmt::format("{} holds parameters, and stays", describe((*found)->info)));
+  } else if (!rules_.workers_may_leave) {
+    answer.set_text("the workers of this job cannot do without each other: stop it, and go on with --resume and fewer");
+  } else if (copies <= 1) {
+    answer.set_text(fmt::format("{} is the last that trains: stop the job instead", describe((*found)->info)));
+  }
+  if (!answer.text().empty()) {
+    return answer;
+  }
+  std::string names;
+  for (const Record* member : members) {
+    if (member->info.role == Role::worker && member->info.rank.value / rules_.parts == order.rank() / rules_.parts) {
+      control::Order told = order;
+      told.set_term(term_);
+      told.set_rank(member->info.rank.value);
+      tell(*roster_.find(member->info.id), told);
+      names += (names.empty() ? "" : ", ") + describe(member->info);
+    }
+  }
+  answer.set_accepted(true);
+  answer.set_text(fmt::format("{} was asked to leave", names));
+  return answer;
 }
 
 void CoordinatorState::fail(const std::string& reason) {
   if (phase_ != Phase::ended && !failure_) {
     failure_ = reason;
+    unsaved_ = true;
   }
   begin_stop(reason, rules_.has_launcher && roster_.living(Role::launcher) == 0 ? rules_.launcher_stop_limit
                                                                                 : rules_.stop_limit);
@@ -102,26 +149,39 @@ void CoordinatorState::end() {
 }
 
 void CoordinatorState::change_view(const std::string& reason, milliseconds delay) {
+  unsaved_ = true;
   view_reasons_.push_back(reason);
   view_due_ = std::min(view_due_.value_or(now_ + delay), now_ + delay);
 }
 
 void CoordinatorState::issue_view() {
+  unsaved_ = true;
   view_due_.reset();
+  ++view_number_;
+  const control::View view = make_view(joined(std::exchange(view_reasons_, {})));
+  log(fmt::format("view {}: {} members; {}", view_number_, view.members_size(), view.reason()));
+  tell_all(view);
+}
+
+control::View CoordinatorState::make_view(const std::string& reason) const {
   control::View view;
   view.set_term(term_);
-  view.set_number(++view_number_);
-  view.set_reason(joined(std::exchange(view_reasons_, {})));
+  view.set_number(view_number_);
+  view.set_reason(reason);
   view.set_complete(roster_.complete());
   view.set_peaceful(std::none_of(roster_.records().begin(), roster_.records().end(), [](const auto& entry) {
     const Record& record = entry.second;
     return record.takes_part() && !record.living() && !(record.state == Record::State::left && record.succeeded);
   }));
+  for (const auto& [id, record] : roster_.records()) {
+    if (record.takes_part() && !record.living() && !(record.state == Record::State::left && record.succeeded)) {
+      view.add_failed(id);
+    }
+  }
   for (const Record* member : roster_.members()) {
     *view.add_members() = to_wire(member->info);
   }
-  log(fmt::format("view {}: {} members; {}", view_number_, view.members_size(), view.reason()));
-  tell_all(view);
+  return view;
 }
 
 std::string CoordinatorState::phase_text() const {

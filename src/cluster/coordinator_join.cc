@@ -48,7 +48,7 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
   if (join.member() != 0) {
     Record* record = roster_.find(join.member());
     if (record != nullptr && record->info.incarnation == join.incarnation() && record->living()) {
-      resume(connection, *record, join.received());
+      resume(connection, *record, join);
       return;
     }
     if (record != nullptr && record->state == Record::State::left) {  // it did not hear that its Leave was heard
@@ -69,7 +69,7 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     return;
   }
   if (Record* record = join.nonce() == 0 ? nullptr : roster_.find_nonce(join.nonce()); record != nullptr) {
-    resume(connection, *record, join.received());  // its Welcome got lost
+    resume(connection, *record, join);  // its Welcome got lost
     return;
   }
 
@@ -104,12 +104,14 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
                    .data_address = join.data_address()};
   newcomer.nonce = join.nonce();
   newcomer.launch = join.launch();
+  newcomer.term = term_;
   newcomer.heard_at = now_;
   newcomer.moved_at = now_;
   Record& record = roster_.add(std::move(newcomer));
   roster_.connect(record, connection);
   welcome(record);
   if (place.role != Role::observer) {
+    unsaved_ = true;
     log(fmt::format("{} joined", describe(record.info)));
   }
   if (phase_ == Phase::running && record.takes_part()) {
@@ -117,9 +119,14 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
   }
 }
 
-void CoordinatorState::resume(ConnectionId connection, Record& record, std::uint64_t received) {
-  if (!record.outbox.acknowledge(received)) {
-    actions_.emplace_back(Close{connection, fmt::format("says it received {} messages", received)});
+void CoordinatorState::resume(ConnectionId connection, Record& record, const control::Join& join) {
+  if (join.term() > term_) {
+    actions_.emplace_back(Close{connection, "has heard of a coordinator after this one"});
+    return;
+  }
+  const bool knows_this_term = join.term() == term_ || (join.term() == 0 && record.term == term_);
+  if (knows_this_term && !record.outbox.acknowledge(join.received())) {
+    actions_.emplace_back(Close{connection, fmt::format("says it received {} messages", join.received())});
     return;
   }
   if (record.connection != ConnectionId{}) {
@@ -127,8 +134,12 @@ void CoordinatorState::resume(ConnectionId connection, Record& record, std::uint
   }
   roster_.connect(record, connection);
   record.state = Record::State::alive;
+  record.is_awaited = false;
   record.heard_at = now_;
-  log(fmt::format("{} reconnected", describe(record.info)));
+  log(fmt::format("{} {}", describe(record.info), knows_this_term ? "reconnected" : "came back"));
+  if (!knows_this_term) {
+    begin_anew(record, join);
+  }
   welcome(record);
   for (const SharedControlMessage& message : record.outbox.waiting()) {
     actions_.emplace_back(Send{connection, message});
@@ -145,6 +156,7 @@ void CoordinatorState::welcome(Record& record) {
   welcome.set_term(term_);
   welcome.set_heartbeat_milliseconds(static_cast<std::uint32_t>(rules_.heartbeat.count()));
   welcome.set_received(record.received);
+  welcome.set_return_milliseconds(static_cast<std::uint32_t>(rules_.return_limit.count()));
   tell(record, welcome);
 }
 

@@ -10,9 +10,16 @@ namespace distbelief {
 
 void CoordinatorState::on(Record& record, const control::LeasePlan& plan) {
   const bool leads = rules_.servers > 0 ? record.info.role == Role::server : record.info.rank == Rank{0};
-  if (!leads || leases_) {
+  const bool recovers = recovery_.has_value();
+  if (recovers && (recovery_->question == 0 || plan.answers() != recovery_->question)) {
+    return;  // of a question that was asked again, or said to the coordinator before
+  }
+  if (!leads) {
     misbehaves(record, "a LeasePlan");
     return;
+  }
+  if (leases_) {
+    return;  // a leader before brought it, and died before it could say so to the next
   }
   LeaseTable::Options options = {.samples_per_epoch = plan.samples_per_epoch(),
                                  .first_epoch = plan.first_epoch(),
@@ -25,13 +32,27 @@ void CoordinatorState::on(Record& record, const control::LeasePlan& plan) {
       misbehaves(record, "a LeasePlan");
       return;
     }
-    options.returned.push_back({.id = open.lease(),
-                                .epoch = open.epoch(),
-                                .first = open.first(),
-                                .count = open.count(),
-                                .next_push = open.next_push()});
+    options.returned.push_back(from_wire(open));
   }
+  if (recovers) {
+    for (const auto& [worker, leases] : recovery_->held) {
+      for (const Lease& lease : leases) {
+        options.held.emplace_back(worker, lease);
+      }
+    }
+    log(fmt::format("leases are known again: {} are held, {} are for others", options.held.size(),
+                    options.returned.size()));
+  }
+  unsaved_ = unsaved_ || !leases_planned_;
+  leases_planned_ = true;
   leases_.emplace(options);
+  if (recovers) {
+    const LeaseRecovery recovered = *std::exchange(recovery_, std::nullopt);
+    for (const auto& [worker, done] : recovered.done) {
+      (void)(done.returned() ? leases_->give_back(worker, done.lease(), done.next_push())
+                             : leases_->complete(worker, done.lease()));
+    }
+  }
   serve_leases();
 }
 
@@ -45,6 +66,10 @@ void CoordinatorState::on(Record& record, const control::LeaseRequest& request) 
 }
 
 void CoordinatorState::on(Record& record, const control::LeaseDone& done) {
+  if (recovery_) {
+    recovery_->done.emplace_back(record.info.id, done);
+    return;
+  }
   if (leases_ && (done.returned() ? leases_->give_back(record.info.id, done.lease(), done.next_push())
                                   : leases_->complete(record.info.id, done.lease()))) {
     serve_leases();
@@ -105,6 +130,10 @@ bool CoordinatorState::is_for_another(const WaitingRequest& request) const {
 }
 
 void CoordinatorState::fence(const Record& record) {
+  if (recovery_) {
+    recovery_->question = 0;  // what was answered may not be true any more
+    recovery_->held.erase(record.info.id);
+  }
   if (record.info.role == Role::server) {
     std::vector<std::uint64_t> waiting;
     for (auto& [incarnation, fence] : fences_) {

@@ -16,7 +16,8 @@ constexpr milliseconds kViewDelayAfterLeave{250};
 
 }  // namespace
 
-CoordinatorState::CoordinatorState(JobRules rules, std::uint64_t term, Clock::time_point now)
+CoordinatorState::CoordinatorState(JobRules rules, std::uint64_t term, Clock::time_point now,
+                                   const control::SavedJob* before)
     : rules_(std::move(rules)),
       term_(term),
       started_at_(now),
@@ -31,6 +32,20 @@ CoordinatorState::CoordinatorState(JobRules rules, std::uint64_t term, Clock::ti
                                         .epochs = rules_.epochs,
                                         .first_id = first_of_term(term)});
   }
+  if (before != nullptr) {
+    restore(*before);
+  }
+}
+
+std::vector<CoordinatorState::Action> CoordinatorState::take_actions() {
+  std::vector<Action> actions;
+  if (std::exchange(unsaved_, false)) {
+    actions.emplace_back(Persist{saved()});
+  }
+  for (Action& action : std::exchange(actions_, {})) {
+    actions.push_back(std::move(action));
+  }
+  return actions;
 }
 
 // Events.
@@ -45,6 +60,9 @@ void CoordinatorState::begin_event(Clock::time_point now) {
   log(fmt::format("stood still for {:.1f} s; all limits begin again", std::chrono::duration<double>(gap).count()));
   join_deadline_ += gap;
   stop_deadline_ += gap;
+  if (grace_until_) {
+    *grace_until_ += gap;
+  }
   for (auto& [id, record] : roster_.records()) {
     record.heard_at = now_;
     record.disconnected_at = now_;
@@ -143,6 +161,7 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   record.succeeded = leave.succeeded();
   record.reason = leave.result();
   record.outbox.clear();
+  unsaved_ = true;
   if (record.info.role == Role::observer) {
     return;
   }
@@ -172,7 +191,9 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   change_view(text, kViewDelayAfterLeave);
 }
 
-void CoordinatorState::on(Record& record, const control::Notice& notice) { tell_people(notice.text(), record.info.id); }
+void CoordinatorState::on(Record& record, const control::Notice& notice) {
+  tell_people(notice.text(), record.info.id, notice.number());
+}
 
 void CoordinatorState::on(Record& record, const control::StatusRequest& /*request*/) { tell(record, status(now_)); }
 
@@ -184,6 +205,10 @@ void CoordinatorState::on(Record& record, const control::Order& order) {
   log(fmt::format("{} orders: {}", describe(record.info), order.reason()));
   if (order.what() == control::Order::STOP) {
     begin_stop(order.reason(), rules_.stop_limit);
+    return;
+  }
+  if (order.what() == control::Order::LEAVE) {
+    tell(record, order_to_leave(order));
     return;
   }
   control::Order forwarded = order;
@@ -226,10 +251,11 @@ void CoordinatorState::tell_all(ControlMessage message, const Record* except) {
   }
 }
 
-void CoordinatorState::tell_people(const std::string& text, std::uint64_t member) {
+void CoordinatorState::tell_people(const std::string& text, std::uint64_t member, std::uint64_t number) {
   control::Notice notice;
   notice.set_text(text);
   notice.set_member(member);
+  notice.set_number(number);
   const auto shared = std::make_shared<const ControlMessage>(std::move(notice));
   for (auto& [id, record] : roster_.records()) {
     if (record.living() && !record.takes_part()) {

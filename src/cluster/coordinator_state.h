@@ -22,6 +22,9 @@ namespace distbelief {
 /// all it decides can be tested in no time. Events are functions; what is to be done about them is fetched with
 /// take_actions(). One thread.
 ///
+/// What its successor must know is an action too, Persist, before all others of the same event; so nothing is done that
+/// is not written down. Leases are not in it: servers know them, and are asked.
+///
 /// A job is first *joining*, until every place is taken or the limit passes; then *running*, from the first view on;
 /// then *stopping*, when somebody ordered it, somebody needed is gone, or no worker is left; then it has *ended*.
 class CoordinatorState {
@@ -47,10 +50,18 @@ class CoordinatorState {
     bool succeeded = false;
     std::string reason;
   };
-  using Action = std::variant<Send, Trust, Close, Log, End>;
+  /// To be durable before the actions after it are carried out.
+  struct Persist {
+    control::SavedJob job;
+  };
+  /// To be killed, here and now.
+  struct Die {};
+  using Action = std::variant<Persist, Send, Trust, Close, Log, End, Die>;
 
-  /// `term` is above that of every coordinator this job had before, and durable already.
-  CoordinatorState(JobRules rules, std::uint64_t term, Clock::time_point now);
+  /// `term` is above that of every coordinator this job had before, and durable already. `before` is what the last one
+  /// of the same job wrote down, if this one takes its place: members come back to it within JobRules::return_grace.
+  CoordinatorState(JobRules rules, std::uint64_t term, Clock::time_point now,
+                   const control::SavedJob* before = nullptr);
 
   /// `message` was read from a connection, joined or not.
   void received(ConnectionId connection, ControlMessage message, Clock::time_point now);
@@ -62,10 +73,12 @@ class CoordinatorState {
   /// As if an observer had ordered it.
   void stop(const std::string& reason, Clock::time_point now);
 
-  std::vector<Action> take_actions() { return std::exchange(actions_, {}); }
+  std::vector<Action> take_actions();
   bool ended() const { return phase_ == Phase::ended; }
   std::uint64_t term() const { return term_; }
   control::StatusReply status(Clock::time_point now) const;
+  /// What Persist has.
+  control::SavedJob saved() const;
 
  private:
   enum class Phase : std::uint8_t { joining, running, stopping, ended };
@@ -73,7 +86,7 @@ class CoordinatorState {
   // coordinator_join.cc
   void join(ConnectionId connection, const control::Join& join);
   std::string why_refused(const control::Join& join) const;
-  void resume(ConnectionId connection, Record& record, std::uint64_t received);
+  void resume(ConnectionId connection, Record& record, const control::Join& join);
   void welcome(Record& record);
   void refuse(ConnectionId connection, const control::Join& join, const std::string& reason);
 
@@ -88,6 +101,8 @@ class CoordinatorState {
   void on(Record& record, const control::LeaseRequest& request);
   void on(Record& record, const control::LeaseDone& done);
   void on(Record& record, const control::FenceConfirmed& confirmed);
+  void on(Record& record, const control::LeaseReports& reports);
+  void on(Record& record, const control::ChaosDue& due);
   template <typename Other>
   void on(Record& record, const Other& other);
   void misbehaves(Record& record, const std::string& what);
@@ -113,15 +128,29 @@ class CoordinatorState {
   const Record& lease_holder(const Record& worker) const;
   void settle_fence(std::uint64_t incarnation);
 
+  // coordinator_return.cc
+  void restore(const control::SavedJob& before);
+  /// Some have not come back, and have time left.
+  bool awaits_return() const;
+  /// The count of messages begins again, with what one must know who missed the last of the coordinator before.
+  void begin_anew(Record& record, const control::Join& join);
+  void recover_leases();
+  std::vector<Record*> lease_servers();
+  void plan_recovered_leases();
+
   void begin_event(Clock::time_point now);
 
   // coordinator_job.cc
   void settle();
   void begin_stop(const std::string& reason, std::chrono::milliseconds limit);
+  /// Asks a worker, and its mates of one copy of the network, to leave; or says why not.
+  control::OrderAnswer order_to_leave(const control::Order& order);
   void fail(const std::string& reason);
   void end();
   void change_view(const std::string& reason, std::chrono::milliseconds delay);
   void issue_view();
+  control::View make_view(const std::string& reason) const;
+  control::Order stop_order() const;
   std::string phase_text() const;
 
   // Speaking
@@ -129,7 +158,8 @@ class CoordinatorState {
   void tell(Record& record, ControlMessage message);
   /// To all who live, `except` left out.
   void tell_all(ControlMessage message, const Record* except = nullptr);
-  void tell_people(const std::string& text, std::uint64_t member = 0);
+  /// `number`: see Notice.
+  void tell_people(const std::string& text, std::uint64_t member = 0, std::uint64_t number = 0);
   void log(std::string text) { actions_.emplace_back(Log{std::move(text)}); }
 
   const JobRules rules_;
@@ -142,6 +172,8 @@ class CoordinatorState {
   std::uint64_t next_incarnation_;
   Roster roster_;
   std::vector<Action> actions_;
+  bool unsaved_ = true;
+  std::optional<Clock::time_point> grace_until_;  // of one that came back
 
   std::uint64_t view_number_ = 0;
   std::optional<Clock::time_point> view_due_;
@@ -150,6 +182,7 @@ class CoordinatorState {
   bool no_workers_ = false;  // and some there were
   std::string stop_reason_;
   std::optional<std::string> failure_;  // the first
+  std::chrono::milliseconds stop_limit_{0};
   Clock::time_point stop_deadline_;
 
   std::optional<LeaseTable> leases_;  ///< nothing as long as there is no plan
@@ -159,6 +192,19 @@ class CoordinatorState {
     std::set<std::uint64_t> unconfirmed;  // servers
   };
   std::map<std::uint64_t, Fence> fences_;  // by the incarnation that is fenced
+
+  /// How the leases of the coordinator before are found out. Whoever is lost meanwhile makes it begin again.
+  struct LeaseRecovery {
+    std::uint64_t question = 0;  // the number; 0: nothing is asked
+    std::set<std::uint64_t> unanswered = {};
+    std::map<std::uint64_t, control::LeaseReports> answers = {};          // by server
+    std::map<std::uint64_t, std::vector<Lease>> held = {};                // by worker, as it said when it came back
+    std::vector<std::pair<std::uint64_t, control::LeaseDone>> done = {};  // by workers since
+  };
+  std::optional<LeaseRecovery> recovery_;
+  std::uint64_t last_question_ = 0;
+  bool leases_planned_ = false;  // by this coordinator or one before
+  std::set<std::string> chaos_done_;
 };
 
 /// Numbers given under one term are never given under another.

@@ -35,11 +35,15 @@ TEST(CoordinatorState, AViewIsPeacefulWhenOnlyThoseAreMissingWhoWereDone) {
     job.leave(b, succeeded);
     job.beating.erase(b);
     job.pass(std::chrono::milliseconds(500));
-    EXPECT_EQ(job.last<control::View>(a).peaceful(), succeeded);
+    const control::View second = job.last<control::View>(a);
+    EXPECT_EQ(second.peaceful(), succeeded);
+    EXPECT_EQ(second.failed_size(), succeeded ? 0 : 1);
     job.close(c);
     job.beating.erase(c);
     job.pass(std::chrono::milliseconds(700));
-    EXPECT_FALSE(job.last<control::View>(a).peaceful());
+    const control::View third = job.last<control::View>(a);
+    EXPECT_FALSE(third.peaceful());
+    EXPECT_EQ(third.failed_size(), succeeded ? 1 : 2);
   }
 }
 
@@ -399,6 +403,65 @@ TEST(Outbox, KeepsWhatIsNotAcknowledged) {
   EXPECT_FALSE(outbox.acknowledge(4));
   EXPECT_TRUE(outbox.acknowledge(3));
   EXPECT_THAT(outbox.waiting(), IsEmpty());
+}
+
+control::Order leave_order(int rank) {
+  control::Order order;
+  order.set_what(control::Order::LEAVE);
+  order.set_reason("somebody asked for it");
+  order.set_rank(rank);
+  return order;
+}
+
+TEST(CoordinatorState, AWorkerIsAskedToLeaveAndTheOthersAreNot) {
+  SimulatedJob job({.workers = 2, .servers = 1, .workers_may_leave = true});
+  const auto a = job.join();
+  const auto b = job.join();
+  job.join(control::SERVER);
+  const auto observer = job.join(control::OBSERVER);
+  job.say(observer, leave_order(1));
+  const auto answer = job.last<control::OrderAnswer>(observer);
+  EXPECT_TRUE(answer.accepted());
+  EXPECT_EQ(answer.text(), "worker 1 (pid 1002 on alpha) was asked to leave");
+  EXPECT_EQ(job.last<control::Order>(b).what(), control::Order::LEAVE);
+  EXPECT_THAT(job.take<control::Order>(a), testing::IsEmpty());
+  job.leave(b, true, "interrupted");
+  job.say(observer, leave_order(0));
+  EXPECT_EQ(job.last<control::OrderAnswer>(observer).text(),
+            "worker 0 (pid 1001 on alpha) is the last that trains: stop the job instead");
+}
+
+TEST(CoordinatorState, WhoIsNeededIsNotAskedToLeave) {
+  SimulatedJob job({.workers = 2, .servers = 1});
+  job.join();
+  const auto observer = job.join(control::OBSERVER);
+  const auto refusal = [&](int rank) {
+    job.say(observer, leave_order(rank));
+    const auto answer = job.last<control::OrderAnswer>(observer);
+    EXPECT_FALSE(answer.accepted());
+    return answer.text();
+  };
+  EXPECT_THAT(refusal(0), testing::HasSubstr("the job is waiting for 2 of 3 processes"));
+  job.join();
+  job.join(control::SERVER);
+  EXPECT_THAT(refusal(0), testing::HasSubstr("cannot do without each other"));
+  EXPECT_THAT(refusal(2), testing::HasSubstr("server 2 (pid 1004 on alpha) holds parameters"));
+  EXPECT_THAT(refusal(7), testing::HasSubstr("the job has no member 7"));
+}
+
+TEST(CoordinatorState, OfACopyOfTheNetworkAllLeave) {
+  SimulatedJob job({.workers = 4, .servers = 1, .parts = 2, .workers_may_leave = true});
+  std::vector<ConnectionId> workers;
+  for (int i = 0; i < 4; ++i) {
+    workers.push_back(job.join());
+  }
+  job.join(control::SERVER);
+  const auto observer = job.join(control::OBSERVER);
+  job.say(observer, leave_order(2));
+  EXPECT_TRUE(job.last<control::OrderAnswer>(observer).accepted());
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(job.take<control::Order>(workers[i]).size(), i < 2 ? 0U : 1U);
+  }
 }
 
 }  // namespace

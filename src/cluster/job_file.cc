@@ -17,20 +17,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Throws FileError: `path`, then what the parser or a missing key complains about.
+constexpr std::string_view kTermName = "coordinator.json";
+
+/// Throws FileError: `source`, then what the parser or a missing key complains about.
 template <typename Read>
-auto read_json(const std::filesystem::path& path, Read&& read) {
-  const std::string text = read_file(path);
+auto read_json(const std::string& text, std::string_view source, Read&& read) {
   try {
     return read(Json::parse(text));
   } catch (const Json::exception& error) {
-    throw FileError(fmt::format("{}: {}", path.string(), error.what()));
+    throw FileError(fmt::format("{}: {}", source, error.what()));
   } catch (const InputError& error) {
-    throw FileError(fmt::format("{}: {}", path.string(), error.what()));
+    throw FileError(fmt::format("{}: {}", source, error.what()));
   }
 }
-
-std::filesystem::path term_path(const std::filesystem::path& run_folder) { return run_folder / "coordinator.json"; }
 
 }  // namespace
 
@@ -61,7 +60,7 @@ JobFile read_job_file(const std::filesystem::path& run_folder) {
   if (!std::filesystem::exists(path)) {
     throw FileError(fmt::format("{}: not there: no job runs in this folder", path.string()));
   }
-  return read_json(path, [](const Json& json) {
+  return read_json(read_file(path), path.string(), [](const Json& json) {
     JobFile job = {.address = Address::parse(json.at("address").get<std::string>()),
                    .token = json.at("token").get<std::string>(),
                    .pid = json.at("pid").get<int>(),
@@ -99,14 +98,13 @@ std::string make_token() {
   return token;
 }
 
-std::uint64_t begin_term(const std::filesystem::path& run_folder) {
-  const auto path = term_path(run_folder);
+std::uint64_t begin_term(Store& store) {
   std::uint64_t term = 0;
-  if (std::filesystem::exists(path)) {
-    term = read_json(path, [](const Json& json) { return json.at("term").get<std::uint64_t>(); });
+  if (const auto text = store.read(kTermName)) {
+    term = read_json(*text, kTermName, [](const Json& json) { return json.at("term").get<std::uint64_t>(); });
   }
   ++term;
-  write_file_atomically(path, json_text(Json({{"term", term}})) + "\n");
+  store.write(kTermName, json_text(Json({{"term", term}})) + "\n");
   return term;
 }
 

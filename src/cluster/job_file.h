@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/store.h"
 #include "transport/address.h"
 
 namespace distbelief {
@@ -39,8 +40,8 @@ void remove_stale_job_file(const std::filesystem::path& run_folder);
 /// 128 bits from the system's source of randomness, as 32 hexadecimal digits.
 std::string make_token();
 
-/// The term of the coordinator that now begins in this run folder: one more than the last, and on disk when it returns.
+/// The term of the coordinator that now begins: one more than the last of the same store, and durable when it returns.
 /// Throws FileError.
-std::uint64_t begin_term(const std::filesystem::path& run_folder);
+std::uint64_t begin_term(Store& store);
 
 }  // namespace distbelief

@@ -69,11 +69,12 @@ TEST(JobFile, TokensAreLongAndNeverTheSame) {
 
 TEST(BeginTerm, GivesEachTermOnce) {
   const ClusterTestFolder folder;
-  EXPECT_EQ(begin_term(folder.path()), 1U);
-  EXPECT_EQ(begin_term(folder.path()), 2U);
-  EXPECT_EQ(begin_term(folder.path()), 3U);
+  FileStore store(folder.path());
+  EXPECT_EQ(begin_term(store), 1U);
+  EXPECT_EQ(begin_term(store), 2U);
+  EXPECT_EQ(begin_term(store), 3U);
   std::ofstream(folder.path() / "coordinator.json") << "?";
-  EXPECT_THROW(begin_term(folder.path()), FileError);
+  EXPECT_THROW(begin_term(store), FileError);
 }
 
 }  // namespace

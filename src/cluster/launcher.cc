@@ -30,8 +30,8 @@ Launcher::~Launcher() {
   }
 }
 
-std::uint64_t Launcher::start(const ProcessSpec& spec, int restarts, WhenLost when_lost) {
-  Running running{.spec = spec, .launch = next_launch_++, .restarts_left = restarts, .when_lost = when_lost};
+std::uint64_t Launcher::start(const ProcessSpec& spec, const Again& again, WhenLost when_lost) {
+  Running running{.spec = spec, .launch = next_launch_++, .again = again, .when_lost = when_lost};
   running.process = spawn(running);
   running_.push_back(std::move(running));
   return running_.back().launch;
@@ -39,6 +39,9 @@ std::uint64_t Launcher::start(const ProcessSpec& spec, int restarts, WhenLost wh
 
 std::unique_ptr<ChildProcess> Launcher::spawn(const Running& running) const {
   ProcessSpec spec = running.spec;
+  if (running.restarts > 0) {
+    spec.argv.insert(spec.argv.end(), running.again.arguments.begin(), running.again.arguments.end());
+  }
   spec.environment.push_back(fmt::format("{}={}", kLaunchVariable, running.launch));
   spec.environment.push_back(fmt::format("{}={}", kLauncherPidVariable, ::getpid()));
   return std::make_unique<ChildProcess>(spec);
@@ -105,7 +108,8 @@ void Launcher::handle_ends() {
 
 void Launcher::handle_end(Running& running, const ProcessEnd& end) {
   const bool failed = !end.ok() && !stopping_;
-  const bool starts_again = failed && running.restarts_left > 0;
+  const bool starts_again =
+      failed && running.restarts < running.again.times && (end.signal != 0 || !running.again.only_when_killed);
   const int pid = running.process->pid();
   if (options_.on_exit) {
     options_.on_exit({.launch = running.launch,
@@ -117,7 +121,6 @@ void Launcher::handle_end(Running& running, const ProcessEnd& end) {
                       .starts_again = starts_again});
   }
   if (starts_again) {
-    --running.restarts_left;
     ++running.restarts;
     running.launch = next_launch_++;
     try {

@@ -58,8 +58,15 @@ class Launcher {
 
   /// What becomes of the job when a process fails, and has been started again as often as allowed.
   enum class WhenLost : std::uint8_t { stop_all, others_go_on };
+  /// When a process that fails is started again.
+  struct Again {
+    int times = 0;
+    bool only_when_killed = false;            ///< not when it exited with a code: then it knew why
+    std::vector<std::string> arguments = {};  ///< that it gets besides those of the first time
+  };
   /// Returns its launch number, from 1 on. Throws Error when it cannot be started.
-  std::uint64_t start(const ProcessSpec& spec, int restarts = 0, WhenLost when_lost = WhenLost::stop_all);
+  std::uint64_t start(const ProcessSpec& spec, const Again& again, WhenLost when_lost = WhenLost::stop_all);
+  std::uint64_t start(const ProcessSpec& spec) { return start(spec, Again()); }
 
   /// What start() will return next.
   std::uint64_t next_launch() const { return next_launch_; }
@@ -77,7 +84,7 @@ class Launcher {
   struct Running {
     ProcessSpec spec;
     std::uint64_t launch = 0;
-    int restarts_left = 0;
+    Again again = {};
     int restarts = 0;
     WhenLost when_lost = WhenLost::stop_all;
     std::unique_ptr<ChildProcess> process = nullptr;

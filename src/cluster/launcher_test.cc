@@ -125,8 +125,8 @@ TEST(Launcher, LetsTheOthersGoOnWhenTold) {
       std::ofstream(pipe.path()) << "go\n";
     }
   }});
-  launcher.start(shell("worker 0", "read word < $PIPE; exit 0", {}, &pipe), 0, Launcher::WhenLost::others_go_on);
-  launcher.start(shell("worker 1", "kill -9 $$"), 0, Launcher::WhenLost::others_go_on);
+  launcher.start(shell("worker 0", "read word < $PIPE; exit 0", {}, &pipe), {}, Launcher::WhenLost::others_go_on);
+  launcher.start(shell("worker 1", "kill -9 $$"), {}, Launcher::WhenLost::others_go_on);
   ASSERT_TRUE(launcher.run_until(patience()));
   const auto& result = launcher.result();
   EXPECT_EQ(result.culprit, 0U);
@@ -159,7 +159,7 @@ TEST(Launcher, AlsoStopsAChildThatStandsStill) {
 TEST(Launcher, StartsADeadProcessAgainAsOftenAsAllowed) {
   std::vector<ProcessExit> exits;
   Launcher launcher({.host = "alpha", .on_exit = [&](const ProcessExit& exit) { exits.push_back(exit); }});
-  EXPECT_EQ(launcher.start(shell("worker 0", "exit $DISTBELIEF_LAUNCH"), 2), 1U);
+  EXPECT_EQ(launcher.start(shell("worker 0", "exit $DISTBELIEF_LAUNCH"), {.times = 2}), 1U);
   ASSERT_TRUE(launcher.run_until(patience()));
   ASSERT_THAT(exits, SizeIs(3));
   for (int i = 0; i < 3; ++i) {
@@ -223,7 +223,7 @@ TEST(Launcher, TellsTheCoordinatorWhoseMembersLearnOfAKillAtOnce) {
                         {"PIPE=" + pipe.path().string(), "TOKEN=" + job.coordinator->token(),
                          "ADDRESS=" + job.coordinator->address().text()},
                         folder.path() / "log"),
-                   0, Launcher::WhenLost::others_go_on);
+                   {}, Launcher::WhenLost::others_go_on);
   }
   const pid_t first = std::stoi(pipe.next());
   const pid_t second = std::stoi(pipe.next());

@@ -14,6 +14,14 @@ LeaseTable::LeaseTable(const Options& options)
     check(lease.id < next_id_, "leases that come back have numbers of their own");
     returned_[lease.id] = {.lease = lease};
   }
+  for (const auto& [owner, lease] : options.held) {
+    check(lease.id < next_id_, "leases that are held have numbers of their own");
+    open_[lease.id] = {.lease = lease, .owner = owner};
+    if (options_.warm_samples > 0) {
+      warm_owner_ = owner;
+      warm_given_ += lease.count;
+    }
+  }
 }
 
 bool LeaseTable::next_contains(double share, std::int64_t samples) const {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,10 +21,11 @@ class LeaseTable {
   struct Options {
     std::int64_t samples_per_epoch = 0;
     std::int64_t first_epoch = 0;
-    std::int64_t epochs = 0;           ///< up to and without this one
-    std::uint64_t first_id = 1;        ///< above all that any earlier coordinator of the job gave
-    std::int64_t first_position = 0;   ///< in the first epoch
-    std::vector<Lease> returned = {};  ///< of a run that goes on: what comes before all that
+    std::int64_t epochs = 0;                                 ///< up to and without this one
+    std::uint64_t first_id = 1;                              ///< above all that any earlier coordinator of the job gave
+    std::int64_t first_position = 0;                         ///< in the first epoch
+    std::vector<Lease> returned = {};                        ///< of a run that goes on: what comes before all that
+    std::vector<std::pair<std::uint64_t, Lease>> held = {};  ///< with their owners: what a table before this gave
     /// While fewer samples than these are done, one member has leases and all others wait: a warm start.
     std::int64_t warm_samples = 0;
   };

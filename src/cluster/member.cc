@@ -22,16 +22,15 @@ std::optional<View> Member::wait_for_view(std::uint64_t number, Clock::time_poin
   return session_->wait_for_view(number, deadline);
 }
 
-void Member::notice(const std::string& text) {
-  control::Notice notice;
-  notice.set_text(text);
-  session_->say(notice);
-}
+void Member::notice(const std::string& text) { session_->say_notice(text); }
 
 void Member::order(const Order& order) {
   control::Order wire;
-  wire.set_what(order.what == Order::What::stop ? control::Order::STOP : control::Order::CHECKPOINT);
+  wire.set_what(order.what == Order::What::stop         ? control::Order::STOP
+                : order.what == Order::What::checkpoint ? control::Order::CHECKPOINT
+                                                        : control::Order::LEAVE);
   wire.set_reason(order.reason);
+  wire.set_rank(order.rank.value);
   session_->say(wire);
 }
 
@@ -55,7 +54,16 @@ Member::LeaseAnswer Member::request_lease(std::int64_t samples, Clock::time_poin
   return session_->request_lease(samples, deadline);
 }
 
-void Member::plan_leases(const LeaseTable::Options& plan) {
+void Member::report_leases(const std::vector<LeaseReport>& reports, std::uint64_t answers) {
+  control::LeaseReports message;
+  message.set_answers(answers);
+  for (const LeaseReport& report : reports) {
+    *message.add_reports() = to_wire(report);
+  }
+  session_->say(message);
+}
+
+void Member::plan_leases(const LeaseTable::Options& plan, std::uint64_t answers) {
   control::LeasePlan message;
   message.set_samples_per_epoch(plan.samples_per_epoch);
   message.set_first_epoch(plan.first_epoch);
@@ -63,13 +71,9 @@ void Member::plan_leases(const LeaseTable::Options& plan) {
   message.set_first_lease(plan.first_id);
   message.set_first_position(plan.first_position);
   message.set_warm_samples(plan.warm_samples);
+  message.set_answers(answers);
   for (const Lease& lease : plan.returned) {
-    control::OpenLease& open = *message.add_returned();
-    open.set_lease(lease.id);
-    open.set_epoch(lease.epoch);
-    open.set_first(lease.first);
-    open.set_count(lease.count);
-    open.set_next_push(lease.next_push);
+    *message.add_returned() = to_wire(lease);
   }
   session_->say(message);
 }
@@ -97,6 +101,12 @@ void Member::confirm_fence(std::uint64_t incarnation, const std::vector<LeasePro
     lease.set_next_push(progress.next_push);
   }
   session_->say(confirmed);
+}
+
+void Member::chaos_due(const std::string& event) {
+  control::ChaosDue due;
+  due.set_event(event);
+  session_->say(due);
 }
 
 bool Member::flush(Clock::time_point deadline) { return session_->flush(deadline); }

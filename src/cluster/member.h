@@ -25,10 +25,16 @@ struct MemberLost {
 };
 /// What somebody wants all members to do.
 struct Order {
-  enum class What : std::uint8_t { stop, checkpoint };
+  enum class What : std::uint8_t { stop, checkpoint, leave };
   What what = What::stop;
   std::string reason = {};
   bool no_workers = false;  ///< stop, because none is left: nobody asked for it
+  Rank rank = {};           ///< leave: who is to; whoever hears it is meant
+};
+/// What became of an order to leave, for who gave it.
+struct OrderAnswer {
+  bool accepted = false;
+  std::string text = {};
 };
 /// A line for people; launchers and observers get those of all members.
 struct Notice {
@@ -40,12 +46,14 @@ struct JobEnded {
   bool succeeded = false;
   std::string reason = {};
 };
-/// There is no way back to the coordinator: it is gone, or (`fenced`) it gave this process up. The process should end.
+/// There is no way back to the coordinator: it is gone and none came back in time, or (`fenced`) it gave this process
+/// up. The process should end.
 struct CoordinatorLost {
   bool fenced = false;
   std::string reason = {};
 };
-using MemberEvent = std::variant<View, MemberLost, Order, Notice, JobEnded, CoordinatorLost>;
+using MemberEvent =
+    std::variant<View, MemberLost, Order, Notice, JobEnded, CoordinatorLost, LeaseQuestion, OrderAnswer>;
 
 /// What a process says of itself when it joins, and how patient it is with its coordinator.
 struct JoinRequest {
@@ -67,8 +75,11 @@ struct JoinRequest {
   /// None: nothing to tell.
   std::function<Progress()> progress = {};
 
-  std::chrono::milliseconds silence_limit{2'500};      ///< then the connection is taken for broken, and a new one made
-  std::chrono::milliseconds coordinator_limit{8'000};  ///< then the coordinator is lost
+  std::chrono::milliseconds silence_limit{2'500};  ///< then the connection is taken for broken, and a new one made
+  /// Nothing is heard of the machine that the coordinator is on, for so long: it is lost.
+  std::chrono::milliseconds coordinator_limit{8'000};
+  /// The machine answers, but there is no coordinator, for so long; none: as the coordinator said.
+  std::optional<std::chrono::milliseconds> return_limit = {};
 };
 
 /// A process that the launcher saw end.
@@ -84,8 +95,8 @@ struct ProcessExit {
 
 /// A process's place in a job: its connection to the coordinator, over which it tells that it lives and learns who else
 /// does. One thread of its own receives, sends heartbeats and, when the connection breaks, makes a new one and goes on
-/// as if nothing had happened; all functions are thread-safe. Destroyed without leave(), it looks to others like a
-/// crash.
+/// as if nothing had happened, also with a coordinator that took the place of one that died; all functions are
+/// thread-safe. Destroyed without leave(), it looks to others like a crash.
 class Member {
  public:
   struct [[nodiscard]] Joined {
@@ -114,8 +125,11 @@ class Member {
   void report_exit(const ProcessExit& exit);
   [[nodiscard]] std::optional<JobStatus> request_status(Clock::time_point deadline);
 
-  /// For the server that leads: what there is to lease. Once.
-  void plan_leases(const LeaseTable::Options& plan);
+  /// For the server that leads: what there is to lease. Once, and again for each LeaseQuestion `for_plan`, whose number
+  /// it `answers`.
+  void plan_leases(const LeaseTable::Options& plan, std::uint64_t answers = 0);
+  /// For servers: the answer to any other LeaseQuestion.
+  void report_leases(const std::vector<LeaseReport>& reports, std::uint64_t answers);
   struct LeasesFinished {};
   struct NoLease {};  ///< not by the deadline, or the coordinator is lost
   using LeaseAnswer = std::variant<Lease, LeasesFinished, NoLease>;
@@ -131,6 +145,9 @@ class Member {
   };
   /// For servers: nothing more is taken from this incarnation (of a MemberLost), and its leases have come so far.
   void confirm_fence(std::uint64_t incarnation, const std::vector<LeaseProgress>& leases);
+
+  /// For who trains: it is time for the coordinator to die of this event of --chaos. It does so once.
+  void chaos_due(const std::string& event);
 
   /// True when the coordinator has everything that was said before; false at the deadline.
   bool flush(Clock::time_point deadline);

@@ -41,19 +41,22 @@ Member::Session::Attempt Member::Session::attempt(Clock::time_point deadline) {
   MessageClient::Options options;
   options.tls = request_.tls;
   options.longest_message = kMaxControlBytes;
-  auto [client, reason] = MessageClient::connect(address_, deadline, options);
+  auto [client, reason, nobody_listens] = MessageClient::connect(address_, deadline, options);
   if (!client) {
-    return {Attempt::Kind::failed, reason};
+    return {Attempt::Kind::failed, reason, nobody_listens};
   }
-  const auto failed = [&](std::string_view what) {
-    return Attempt{Attempt::Kind::failed, fmt::format("{}: {}", address_.text(), what)};
+  const auto failed = [&](std::string_view what, bool answered = true) {
+    return Attempt{Attempt::Kind::failed, fmt::format("{}: {}", address_.text(), what), answered};
   };
   if (!client->send(encode_control(make_join()))) {
     return failed("closed the connection");
   }
   const auto answer = client->receive(deadline);
+  if (answer.kind == MessageClient::Received::Kind::timed_out) {
+    return failed("did not answer in time", false);
+  }
   if (answer.kind != MessageClient::Received::Kind::message) {
-    return failed(answer.kind == MessageClient::Received::Kind::timed_out ? "did not answer in time" : answer.reason);
+    return failed(answer.reason);
   }
   auto decoded = decode_control(answer.message);
   if (!decoded.ok()) {
@@ -91,7 +94,49 @@ control::Join Member::Session::make_join() const {
   join.set_incarnation(self_.incarnation);
   const std::scoped_lock lock(mutex_);
   join.set_received(received_);
+  join.set_term(term_);
+  for (const auto& [id, lease] : held_) {
+    *join.add_holds() = to_wire(lease);
+  }
+  for (const SharedControlMessage& message : outbox_.waiting()) {  // a new coordinator will hear that they are done
+    const auto* done = std::get_if<control::LeaseDone>(message.get());
+    if (const auto lease = done == nullptr ? said_done_.end() : said_done_.find(done->lease());
+        lease != said_done_.end()) {
+      *join.add_holds() = to_wire(lease->second);
+    }
+  }
   return join;
+}
+
+/// Counts begin again. What it had not acknowledged is said to its successor, but for what only it could use; requests
+/// that it had not answered are made again.
+void Member::Session::begin_term_locked() {
+  received_ = 0;
+  std::deque<SharedControlMessage> waiting;
+  for (const SharedControlMessage& notice : last_notices_) {
+    if (std::ranges::find(outbox_.waiting(), notice) == outbox_.waiting().end()) {
+      waiting.push_back(notice);
+    }
+  }
+  if (lease_asked_ && !leaving_) {
+    control::LeaseRequest request;
+    request.set_samples(*lease_asked_);
+    waiting.push_back(std::make_shared<const ControlMessage>(request));
+  }
+  if (status_asked_ && !leaving_) {
+    waiting.push_back(std::make_shared<const ControlMessage>(control::StatusRequest()));
+  }
+  for (const SharedControlMessage& message : outbox_.waiting()) {
+    const auto* plan = std::get_if<control::LeasePlan>(message.get());
+    const bool is_past = std::holds_alternative<control::LeaseRequest>(*message) ||
+                         std::holds_alternative<control::StatusRequest>(*message) ||
+                         std::holds_alternative<control::LeaseReports>(*message) ||
+                         (plan != nullptr && plan->answers() != 0);
+    if (!is_past) {
+      waiting.push_back(message);
+    }
+  }
+  outbox_.restart(std::move(waiting));
 }
 
 Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcome,
@@ -100,6 +145,9 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
   if (welcome.term() < term_) {
     return {Attempt::Kind::failed, fmt::format("{}: a coordinator of the past answered: its term is {}, this job's {}",
                                                address_.text(), welcome.term(), term_)};
+  }
+  if (self_.id != 0 && welcome.term() > term_) {
+    begin_term_locked();
   }
   if (!outbox_.acknowledge(welcome.received())) {
     return {Attempt::Kind::fenced,
@@ -117,6 +165,8 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
     operation_since_ = Clock::now();
   }
   heartbeat_ = milliseconds(welcome.heartbeat_milliseconds());
+  return_limit_ =
+      std::max(request_.coordinator_limit, request_.return_limit.value_or(milliseconds(welcome.return_milliseconds())));
   heard_at_ = next_heartbeat_ = Clock::now();
   client_ = std::move(client);
   for (const SharedControlMessage& message : outbox_.waiting()) {
@@ -127,10 +177,17 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
 }
 
 bool Member::Session::reconnect(const std::stop_token& stop) {
-  const auto deadline = heard_at_ + request_.coordinator_limit;
+  Clock::time_point deadline = heard_at_ + request_.coordinator_limit;
+  Clock::time_point answered_at = {};
   Attempt tried;
   do {
     tried = attempt(std::min(deadline, Clock::now() + kAttemptLimit));
+    if (tried.answered) {
+      answered_at = Clock::now();
+    }
+    // Where the machine says that nobody listens, the coordinator died, and somebody may start it again.
+    const bool machine_is_there = Clock::now() - answered_at < request_.coordinator_limit;
+    deadline = heard_at_ + (machine_is_there ? return_limit_ : request_.coordinator_limit);
     switch (tried.kind) {
       case Attempt::Kind::joined:
         return true;

@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 
 // Longer between two rounds of the thread: this process was stopped, and cannot blame the coordinator's silence.
 constexpr milliseconds kGapLimit{3000};
+// Said once more to a coordinator that came back: what the one before had heard may not have reached anybody.
+constexpr std::size_t kNoticesKept = 32;
 
 std::uint64_t draw_nonce() {
   std::uint64_t nonce = 0;
@@ -162,6 +164,9 @@ bool Member::Session::on(const control::Heard& heard) {
     }
     return true;
   }
+  if (outbox_.waiting().empty()) {
+    said_done_.clear();
+  }
   changed_.notify_all();
   return !(leaving_ && outbox_.waiting().empty());
 }
@@ -198,15 +203,25 @@ bool Member::Session::on(const control::Order& order) {
   if (order.term() < term()) {
     return true;
   }
-  deliver(Order{order.what() == control::Order::STOP ? Order::What::stop : Order::What::checkpoint, order.reason(),
-                order.no_workers()});
+  deliver(Order{order.what() == control::Order::STOP         ? Order::What::stop
+                : order.what() == control::Order::CHECKPOINT ? Order::What::checkpoint
+                                                             : Order::What::leave,
+                order.reason(), order.no_workers(), Rank{order.rank()}});
+  return true;
+}
+
+bool Member::Session::on(const control::OrderAnswer& answer) {
+  deliver(OrderAnswer{answer.accepted(), answer.text()});
   return true;
 }
 
 bool Member::Session::on(const control::LeaseGrant& grant) {
   const std::scoped_lock lock(mutex_);
-  lease_asked_ = false;
+  lease_asked_.reset();
   grants_.push_back(grant.finished() ? LeaseAnswer(LeasesFinished{}) : LeaseAnswer(from_wire(grant)));
+  if (!grant.finished()) {
+    held_[grant.lease()] = from_wire(grant);
+  }
   changed_.notify_all();
   return true;
 }
@@ -219,7 +234,20 @@ bool Member::Session::on(const control::StatusReply& reply) {
   return true;
 }
 
+bool Member::Session::on(const control::LeaseQuestion& question) {
+  if (question.term() >= term()) {
+    deliver(from_wire(question));
+  }
+  return true;
+}
+
 bool Member::Session::on(const control::Notice& notice) {
+  if (std::uint64_t& heard = notices_heard_[notice.member()]; notice.number() != 0) {
+    if (notice.number() <= heard) {
+      return true;  // said again to a coordinator that came back
+    }
+    heard = notice.number();
+  }
   deliver(Notice{notice.text(), notice.member()});
   return true;
 }
@@ -276,7 +304,7 @@ std::optional<View> Member::Session::wait_for_view(std::uint64_t number, Clock::
 Member::LeaseAnswer Member::Session::request_lease(std::int64_t samples, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   if (grants_.empty() && !lease_asked_) {
-    lease_asked_ = true;
+    lease_asked_ = samples;
     control::LeaseRequest request;
     request.set_samples(samples);
     say_locked(request);
@@ -336,15 +364,32 @@ void Member::Session::say(ControlMessage message) {
   say_locked(std::move(message));
 }
 
-void Member::Session::say_locked(ControlMessage message) {
+void Member::Session::say_notice(const std::string& text) {
+  const std::scoped_lock lock(mutex_);
+  control::Notice notice;
+  notice.set_text(text);
+  notice.set_number(++notices_);
+  if (say_locked(notice)) {
+    last_notices_.push_back(outbox_.waiting().back());
+    if (last_notices_.size() > kNoticesKept) {
+      last_notices_.pop_front();
+    }
+  }
+}
+
+bool Member::Session::say_locked(ControlMessage message) {
   if (over_) {
-    return;
+    return false;
+  }
+  if (const auto* done = std::get_if<control::LeaseDone>(&message)) {
+    said_done_.insert(held_.extract(done->lease()));
   }
   outbox_.push(std::make_shared<const ControlMessage>(std::move(message)));
   if (client_ && !cut_until_) {
     static_cast<void>(
         client_->send(encode_control(*outbox_.waiting().back())));  // else the next connection begins here
   }
+  return true;
 }
 
 }  // namespace distbelief

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,8 +37,9 @@ class Member::Session {
   bool flush(Clock::time_point deadline);
   void cut_off(Clock::time_point until);
   bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);
-  /// A numbered message: it arrives once, unless the coordinator is lost.
+  /// A numbered message: it arrives once at each coordinator that is there long enough, unless it had answered it.
   void say(ControlMessage message);
+  void say_notice(const std::string& text);
 
  private:
   /// How one try to get a connection and a place on it ended.
@@ -45,10 +47,13 @@ class Member::Session {
     enum class Kind : std::uint8_t { joined, failed, refused, fenced, left };
     Kind kind = Kind::joined;
     std::string reason = {};
+    bool answered = false;  ///< of one that failed: the machine is there
   };
   Attempt attempt(Clock::time_point deadline);
   Attempt welcome(const control::Welcome& welcome, std::unique_ptr<MessageClient> client);
   control::Join make_join() const;
+  /// What the coordinator of before had to be told is told to this one; see there.
+  void begin_term_locked();
 
   void run(const std::stop_token& stop);
   /// False when there is no way back; the reason is told.
@@ -69,10 +74,13 @@ class Member::Session {
   bool on(const control::StatusReply& reply);
   bool on(const control::Notice& notice);
   bool on(const control::Ended& ended);
+  bool on(const control::LeaseQuestion& question);
+  bool on(const control::OrderAnswer& answer);
   template <typename Other>
   bool on(const Other& other);
 
-  void say_locked(ControlMessage message);
+  /// False when nothing can be said any more.
+  bool say_locked(ControlMessage message);
   void deliver(const MemberEvent& event);
   void end(const MemberEvent& event);
 
@@ -85,6 +93,8 @@ class Member::Session {
   Clock::time_point heard_at_ = {};
   Clock::time_point next_heartbeat_ = {};
   std::chrono::milliseconds heartbeat_{500};
+  std::chrono::milliseconds return_limit_{0};
+  std::map<std::uint64_t, std::uint64_t> notices_heard_;  // the last number, by member
 
   mutable std::mutex mutex_;
   mutable std::condition_variable_any changed_;  // views, leases, status, acknowledgements, the end
@@ -97,7 +107,11 @@ class Member::Session {
   Clock::time_point operation_since_ = {};
   std::optional<Clock::time_point> cut_until_;
   View view_;
-  bool lease_asked_ = false;
+  std::optional<std::int64_t> lease_asked_;   // so many samples, and there is no answer
+  std::map<std::uint64_t, Lease> held_;       // that were given, and not said to be done
+  std::map<std::uint64_t, Lease> said_done_;  // since the outbox was last empty
+  std::deque<SharedControlMessage> last_notices_;
+  std::uint64_t notices_ = 0;
   std::deque<LeaseAnswer> grants_;
   bool status_asked_ = false;
   std::optional<JobStatus> status_;

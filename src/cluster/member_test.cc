@@ -224,6 +224,7 @@ TEST(Member, WhoIsCutOffForGoodTakesTheCoordinatorForLost) {
   EventRecorder events;
   auto request = job.request(Role::worker, &events);
   request.coordinator_limit = Ms(200);
+  request.return_limit = Ms(200);
   const auto worker = job.join(request);
   ASSERT_TRUE(worker->wait_for_view(1, patience()));
   worker->cut_off(Clock::time_point::max());
@@ -249,11 +250,87 @@ TEST(Member, NoticesASilentCoordinatorAndTriesAgain) {
   EXPECT_TRUE(worker->leave(true, "done", patience()));
 }
 
+TEST(Member, GoesOnWithACoordinatorThatTookThePlaceOfAnother) {
+  TestJob job(quick(2));
+  EventRecorder events;
+  EventRecorder launcher_events;
+  const auto launcher = job.join(Role::launcher, &launcher_events);
+  const auto one = job.join(Role::worker, &events);
+  const auto two = job.join();
+  ASSERT_TRUE(two->wait_for_view(1, patience()));
+  const Address address = job.coordinator->address();
+  one->notice("before");
+  launcher_events.wait_for<Notice>();
+  for (std::uint64_t term = 2; term < 5; ++term) {
+    job.kill_coordinator();
+    one->notice(fmt::format("while there was none in term {}", term));
+    job.start_coordinator_again();
+    EXPECT_EQ(job.coordinator->address(), address);
+    EXPECT_TRUE(one->flush(patience()));
+    EXPECT_TRUE(two->flush(patience()));
+    EXPECT_EQ(one->term(), term);
+    launcher_events.wait_for<Notice>([&](const Notice& notice) { return notice.text.ends_with(std::to_string(term)); });
+  }
+  EXPECT_THAT(launcher_events.all<Notice>(), SizeIs(4));  // what was said again was told once
+  EXPECT_EQ(one->view().number, 1U);
+  EXPECT_TRUE(one->leave(true, "done", patience()));
+  EXPECT_TRUE(two->leave(true, "done", patience()));
+  EXPECT_TRUE(launcher_events.wait_for<JobEnded>().succeeded);
+  EXPECT_THAT(events.all<CoordinatorLost>(), IsEmpty());
+}
+
+TEST(Member, LeavesWhenTheCoordinatorIsBack) {
+  TestJob job(quick(1));
+  const auto worker = job.join();
+  ASSERT_TRUE(worker->wait_for_view(1, patience()));
+  job.kill_coordinator();
+  std::jthread returns([&] {
+    std::this_thread::sleep_for(Ms(100));  // only so that leaving mostly begins first
+    job.start_coordinator_again();
+  });
+  EXPECT_TRUE(worker->leave(true, "done", patience()));
+  returns.join();
+  const auto result = job.coordinator->wait(patience());
+  ASSERT_TRUE(result.has_value());
+  EXPECT_TRUE(result->succeeded);
+}
+
+TEST(Member, LeasesAreWithWhomTheyWereWhenTheCoordinatorIsBack) {
+  JobRules rules = quick(1);
+  rules.servers = 1;
+  TestJob job(rules);
+  EventRecorder server_events;
+  const auto worker = job.join();
+  const auto server = job.join(Role::server, &server_events);
+  ASSERT_TRUE(worker->wait_for_view(1, patience()));
+  server->plan_leases({.samples_per_epoch = 30, .epochs = 1});
+  const auto first = std::get<Lease>(worker->request_lease(10, patience()));
+  const auto second = std::get<Lease>(worker->request_lease(10, patience()));
+  worker->complete_lease(first.id);
+  ASSERT_TRUE(worker->flush(patience()));
+  job.kill_coordinator();
+  std::jthread asks([&] { EXPECT_EQ(std::get<Lease>(worker->request_lease(10, patience())).first, 20); });
+  job.start_coordinator_again();
+  const auto question = server_events.wait_for<LeaseQuestion>();
+  EXPECT_FALSE(question.for_plan);
+  server->report_leases({LeaseReport{.low_water = first.id}}, question.number);
+  const auto for_plan =
+      server_events.wait_for<LeaseQuestion>([](const LeaseQuestion& asked) { return asked.for_plan; });
+  ASSERT_THAT(for_plan.held, SizeIs(1));
+  EXPECT_EQ(for_plan.held[0].id, second.id);
+  server->plan_leases({.samples_per_epoch = 30, .epochs = 1, .first_id = for_plan.first_lease, .first_position = 20},
+                      for_plan.number);
+  asks.join();
+  worker->complete_lease(second.id);
+  EXPECT_TRUE(worker->flush(patience()));
+}
+
 TEST(Member, EndsWhenTheCoordinatorDoesNotComeBack) {
   std::optional<TestJob> job(std::in_place, quick(1));
   EventRecorder events;
   auto request = job->request(Role::worker, &events);
   request.coordinator_limit = Ms(200);
+  request.return_limit = Ms(200);
   const auto worker = job->join(request);
   ASSERT_TRUE(worker->wait_for_view(1, patience()));
   job.reset();

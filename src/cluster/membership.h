@@ -38,6 +38,7 @@ struct View {
   std::vector<MemberInfo> members = {};  ///< in order of rank
   std::string reason = {};               ///< why it is not the view before
   bool peaceful = false;                 ///< nobody is missing but who was done and left
+  std::vector<std::uint64_t> failed = {};  ///< ids of all that are gone, but not because they were done
   bool complete = false;                 ///< no fewer workers and servers than the job was started with
 
   /// Nothing when that rank is not (or no longer) there.
@@ -67,6 +68,23 @@ struct Lease {
   bool begun = false;           ///< somebody had it before, and some blocks may have pushes beyond next_push
 
   friend bool operator==(const Lease&, const Lease&) = default;
+};
+
+/// What the blocks of a server, or of one part of the network on it, have of leases.
+struct LeaseReport {
+  std::uint64_t low_water = 0;     ///< all leases below are done here
+  std::vector<Lease> leases = {};  ///< with the first push that some block lacks
+};
+
+/// From a coordinator that came back, to servers: which leases are there? They are the truth.
+struct LeaseQuestion {
+  std::uint64_t number = 0;
+  /// For the server that leads: what is to be leased, when these are the reports of all servers, and these leases are
+  /// held by workers that live? New leases get numbers from `first_lease` on.
+  bool for_plan = false;
+  std::vector<LeaseReport> reports = {};
+  std::vector<Lease> held = {};
+  std::uint64_t first_lease = 0;
 };
 
 }  // namespace distbelief

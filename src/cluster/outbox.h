@@ -30,6 +30,12 @@ class Outbox {
     return true;
   }
 
+  /// For a peer that has received nothing yet: what it had acknowledged was to another, and what waits is for it.
+  void restart(std::deque<SharedControlMessage> waiting) {
+    acknowledged_ = 0;
+    waiting_ = std::move(waiting);
+  }
+
   const std::deque<SharedControlMessage>& waiting() const { return waiting_; }
   std::uint64_t acknowledged() const { return acknowledged_; }
   void clear() { waiting_.clear(); }

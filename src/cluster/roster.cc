@@ -73,6 +73,14 @@ Record& Roster::add(Record record) {
   return at->second;
 }
 
+Record& Roster::restore(Record record) {
+  const std::uint64_t id = record.info.id;
+  if (record.info.rank.value >= 0 && (begun_ || record.living())) {
+    holders_[record.info.rank.value] = id;  // before the job began a rank can have had several
+  }
+  return records_.insert_or_assign(id, std::move(record)).first->second;
+}
+
 void Roster::forget_observers() {
   std::erase_if(records_,
                 [](const auto& entry) { return entry.second.info.role == Role::observer && !entry.second.living(); });

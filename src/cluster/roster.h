@@ -21,11 +21,13 @@ struct Record {
   State state = State::alive;
   std::uint64_t nonce = 0;
   std::uint64_t launch = 0;
+  std::uint64_t term = 0;        ///< in which it joined; 0: under a coordinator before
   ConnectionId connection = {};  ///< 0: none
   Outbox outbox = {};
   std::uint64_t received = 0;  ///< numbered messages that came from it
   Clock::time_point heard_at = {};
   Clock::time_point disconnected_at = {};
+  bool is_awaited = false;  ///< it was with the coordinator before, and has not come to this one
   bool was_silent = false;  ///< before it was disconnected, for longer than two heartbeats
   control::Progress progress = {};
   Clock::time_point moved_at = {};             ///< when its step last changed
@@ -54,6 +56,8 @@ class Roster {
 
   /// The reference stays good until forget_observers() forgets it.
   Record& add(Record record);
+  /// One that another roster had, in the order in which that one had added them.
+  Record& restore(Record record);
   /// Those that are gone: every look at the status is one, and nobody asks for them again.
   void forget_observers();
   /// The place of one that went before the job began can be taken by another.

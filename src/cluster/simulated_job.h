@@ -20,7 +20,23 @@ class SimulatedJob {
  public:
   using Ms = std::chrono::milliseconds;
 
-  explicit SimulatedJob(JobRules rules) : state_(with_defaults(std::move(rules)), 5, now_) {}
+  explicit SimulatedJob(JobRules rules) : rules_(with_defaults(std::move(rules))), state_(rules_, kTerm, now_) {
+    carry_out();
+  }
+  /// A coordinator that takes the place of this one, which was killed, with the next term; connections are new ones.
+  struct Killed {
+    const SimulatedJob& job;
+    Ms after{0};
+  };
+  explicit SimulatedJob(const Killed& killed)
+      : rules_(killed.job.rules_),
+        now_(killed.job.now_ + killed.after),
+        state_(rules_, killed.job.state_.term() + 1, now_, &killed.job.saved_),
+        last_connection_(killed.job.last_connection_) {
+    carry_out();
+  }
+
+  static constexpr std::uint64_t kTerm = 5;  ///< of the first
 
   static control::Join make_join(control::Role role = control::WORKER, int rank = -1) {
     control::Join join;
@@ -126,6 +142,19 @@ class SimulatedJob {
     return all.empty() ? T() : all.back();
   }
 
+  /// The Join of a member that comes back.
+  static control::Join back(const control::Welcome& welcome, std::uint64_t received = 0) {
+    control::Join join = make_join(welcome.role(), welcome.rank());
+    join.set_pid(1);
+    join.set_member(welcome.member());
+    join.set_incarnation(welcome.incarnation());
+    join.set_term(welcome.term());
+    join.set_received(received);
+    return join;
+  }
+  const control::SavedJob& saved() const { return saved_; }
+  int deaths() const { return deaths_; }
+
   bool is_closed(ConnectionId connection) const { return closed_.contains(connection); }
   std::string why_closed(ConnectionId connection) { return closed_[connection]; }
   std::uint64_t numbered(ConnectionId connection) { return numbered_[connection]; }
@@ -151,7 +180,9 @@ class SimulatedJob {
 
   void carry_out() {
     for (CoordinatorState::Action& action : state_.take_actions()) {
-      if (auto* send = std::get_if<CoordinatorState::Send>(&action)) {
+      if (auto* persisted = std::get_if<CoordinatorState::Persist>(&action)) {
+        saved_ = persisted->job;
+      } else if (auto* send = std::get_if<CoordinatorState::Send>(&action)) {
         EXPECT_FALSE(closed_.contains(send->to)) << "sent to a closed connection";
         inbox_[send->to].push_back(*send->message);
         numbered_[send->to] += is_numbered(*send->message) ? 1 : 0;
@@ -160,6 +191,8 @@ class SimulatedJob {
         state_.closed(close->connection, now_);
       } else if (auto* log = std::get_if<CoordinatorState::Log>(&action)) {
         log_.push_back(log->text);
+      } else if (std::holds_alternative<CoordinatorState::Die>(action)) {
+        ++deaths_;
       } else if (auto* end = std::get_if<CoordinatorState::End>(&action)) {
         EXPECT_FALSE(end_.has_value()) << "ended twice";
         end_ = *end;
@@ -167,7 +200,10 @@ class SimulatedJob {
     }
   }
 
+  const JobRules rules_;
   Clock::time_point now_ = Clock::time_point(std::chrono::hours(1));
+  control::SavedJob saved_;
+  int deaths_ = 0;
   CoordinatorState state_;
   std::uint64_t last_connection_ = 0;
   std::map<ConnectionId, std::vector<ControlMessage>> inbox_;

@@ -72,12 +72,19 @@ class TestJob {
                    std::chrono::milliseconds stranger_limit = std::chrono::seconds(5)) {
     rules.version = "1.0";
     rules.configuration = "abc";
-    CoordinatorOptions options;
     options.rules = rules;
     options.listen = std::move(listen);
     options.run_folder = folder.path();
     options.stranger_limit = stranger_limit;
-    coordinator = std::make_unique<Coordinator>(std::move(options));
+    coordinator = std::make_unique<Coordinator>(options);
+  }
+
+  /// As if its process was killed.
+  void kill_coordinator() { coordinator.reset(); }
+  void start_coordinator_again() {
+    options.comes_back = true;
+    options.rules.configuration = "as the folder has it now";
+    coordinator = std::make_unique<Coordinator>(options);
   }
 
   JoinRequest request(Role role = Role::worker, EventRecorder* events = nullptr) const {
@@ -104,6 +111,7 @@ class TestJob {
   }
 
   ClusterTestFolder folder;
+  CoordinatorOptions options;
   std::unique_ptr<Coordinator> coordinator;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "tensor/buffer.h"
@@ -30,6 +31,8 @@ class Group {
   /// A tag for messages between two members that are no part of a collective; none of this group's has it. Who sends
   /// and who receives give it the same number.
   Tag peer_tag(std::uint32_t number) const { return {epoch_ ^ kPeerEpoch, number}; }
+  /// What tags of a group with this epoch carry: for Fabric::end_epoch().
+  static std::array<std::uint32_t, 2> tag_epochs(std::uint32_t epoch) { return {epoch, epoch ^ kPeerEpoch}; }
 
   /// Each member's data becomes the sum of all members' data.
   Outcome all_reduce(std::span<float> data, Clock::time_point deadline);

@@ -94,6 +94,7 @@ constexpr Limits kCount{1, 1e15, "a whole number of 1 or more"};
 constexpr Limits kCountOrZero{0, 1e15, "a whole number of 0 or more"};
 constexpr Limits kWorkers{1, 4096, "a whole number from 1 to 4096"};
 constexpr Limits kServers{0, 4096, "a whole number from 0 to 4096"};
+constexpr Limits kHolders{1, 2, "1 or 2"};
 constexpr Limits kHistory{1, 100, "a whole number from 1 to 100"};
 constexpr Limits kShare{1e-9, 1, "a share above 0, up to 1"};
 constexpr Limits kGrowth{1, 1e9, "a number of 1 or more"};
@@ -273,6 +274,9 @@ std::vector<RunOption> make_options() {
       "servers", &RunConfig::servers, kServers, "N",
       "async, downpour, softsync, sync with backup workers: processes that hold the parameters; 0: each worker "
       "holds a part");
+  table.number("replication", &RunConfig::replication, kHolders, "N",
+               "with two servers or more: 2: each parameter is on two of them, and one may die; 1: when a server dies "
+               "the run ends, and goes on from its checkpoint");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
                "downpour, and others with --thread-mode hogwild: gradients of so many batches are summed before they "
                "are pushed");
@@ -347,6 +351,11 @@ std::vector<RunOption> make_options() {
   table.number("gossip-quorum", &RunConfig::gossip_quorum, kWhole, "N",
                "gossip: wait in each step until so many of the other workers' gradients of it have come; 0: never; -1: "
                "half of them");
+  table.text(
+      "elastic-batch", &RunConfig::elastic_batch, "RULE",
+      "allreduce, sync: when the number of workers changes while training: global: they share the same batch out "
+      "anew; worker: each keeps its share, and the learning rate follows the batch",
+      {"global", "worker"});
   table.flag("hogwild-locks", &RunConfig::hogwild_locks,
              "hogwild: take a lock for each read and update after all, to see what it costs");
   table.number("threads", &RunConfig::threads, kThreads, "N",
@@ -377,11 +386,13 @@ std::vector<RunOption> make_options() {
              "the first layer of each stage but the first, instead of what is planned");
   table.text("cuts", &RunConfig::cuts, "LAYER=CUT,...",
              "how layers are cut, instead of what is planned: outputs, inputs, channels, region; LAYER may have * and ?");
-  table.text("shares", &RunConfig::shares, "S,...",
-             "how work is shared out among the --tensor workers of a stage, such as 3,1 where the first is three times as "
-             "fast; equally if not said");
+  table.text(
+      "shares", &RunConfig::shares, "S,...|auto",
+      "how work is shared out among the --tensor workers of a stage, such as 3,1 where the first is three times as "
+      "fast, or 3,1/1,1 for each stage; auto: by the speeds that the workers measure before they begin; equally if "
+      "not said");
   table.number("micro-batches", &RunConfig::micro_batches, kCountOrZero, "N",
-               "parts of a batch that go through the stages one after the other; 0: four for each stage");
+               "parts of a batch that go through the stages one after the other; 0: as planned");
   table.text("pipeline", &RunConfig::pipeline, "ORDER",
              "1f1b: backward as soon as possible, which keeps few micro-batches in memory; gpipe: all forward first",
              {"1f1b", "gpipe"});
@@ -445,6 +456,8 @@ std::vector<RunOption> make_options() {
                "how often a checkpoint is written; 0: at the end of each epoch");
   table.number("keep-checkpoints", &RunConfig::keep_checkpoints, kCount, "N",
                "the newest so many stay; the best one always does");
+  table.text("checkpoint-copy", &RunConfig::checkpoint_copy, "DIR",
+             "a second place for all checkpoints, on another disk or machine; --resume DIR goes on from there");
   table.number("log-every", &RunConfig::log_every, kCount, "STEPS", "how often metrics are written");
   return table.take();
 }

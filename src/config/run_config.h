@@ -63,7 +63,7 @@ struct RunConfig {
   std::int64_t replicas = 0;
   std::string stage_at;  ///< the first layer of each stage but the first; empty: as the planner has it
   std::string cuts;      ///< "layer=outputs,..."; likewise
-  std::string shares;    ///< "3,1": of the work of a stage, by speed; empty: equal ones
+  std::string shares;    ///< "3,1": of the work of a stage, by speed; auto: as measured; empty: equal ones
   std::int64_t micro_batches = 0;  ///< of a pipeline; 0: as the planner has it
   std::string pipeline = "1f1b";
   bool recompute = false;
@@ -73,6 +73,7 @@ struct RunConfig {
   double outer_lr = 1;
   double outer_momentum = 0.9;
   std::int64_t servers = 1;  ///< of algorithms that have them
+  std::int64_t replication = 2;  ///< see holders_of()
   std::int64_t n_push = 1;
   std::int64_t n_fetch = 1;
   std::string prefetch = "auto";
@@ -91,6 +92,7 @@ struct RunConfig {
   double subset = 1;
   double subset_growth = 2;
   double tolerance = 0;
+  std::string elastic_batch = "global";  ///< of allreduce and sync
   std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
   bool hogwild_locks = false;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
@@ -115,6 +117,7 @@ struct RunConfig {
   std::string out;
   std::int64_t checkpoint_every = 0;
   std::int64_t keep_checkpoints = 3;
+  std::string checkpoint_copy;
   std::int64_t log_every = 50;
 };
 
@@ -145,6 +148,9 @@ void apply_config_text(RunConfig& config, const std::string& text, const std::st
 /// The whole configuration as YAML that apply_config_text() reads back to an equal one.
 std::string config_text(const RunConfig& config);
 
+/// The network is in one process again, whatever was said of how it is cut.
+void leave_out_cut(RunConfig& config);
+
 /// Whether the algorithm is one of a single process, without a group, a coordinator or a launcher.
 bool is_of_one_process(std::string_view algorithm);
 
@@ -162,12 +168,24 @@ std::string_view role_of_rank(const RunConfig& config, int rank);
 
 /// Workers that hold one copy of the network together, and how many copies there are.
 std::int64_t parts_of(const RunConfig& config);
+/// How many servers hold each parameter: one where there is one, where servers are inside workers, where the network is
+/// cut, and where all are threads of one process.
+std::int64_t holders_of(const RunConfig& config);
 std::int64_t replicas_of(const RunConfig& config);
 /// What was planned for another grid is forgotten: `before` is what a run was begun with, `config` what it shall be now.
 void forget_other_plan(const RunConfig& before, RunConfig& config);
 /// Brings --workers, --replicas, --partition, --stages and --tensor together; `workers` 0: nobody has said. Throws
 /// InputError when they contradict each other.
 void settle_grid(RunConfig& config);
+
+/// Whether training goes on when a worker dies, as long as another lives.
+bool goes_on_without_a_worker(const RunConfig& config);
+/// Whether workers can be asked to leave while the others go on.
+bool workers_may_leave(const RunConfig& config);
+/// Whether workers can come while the others train: those that make each step, or each average, together.
+bool takes_newcomers(const RunConfig& config);
+/// --chaos random:SEED becomes the script that it means for this job. Throws InputError when there can be none.
+void settle_chaos(RunConfig& config);
 
 /// Samples that all workers together take in a step, and the most that one of them takes.
 std::int64_t global_batch(const RunConfig& config);

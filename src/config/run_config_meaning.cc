@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "cluster/chaos_random.h"
 #include "cluster/chaos_script.h"
 #include "config/run_config.h"
 
@@ -35,7 +36,43 @@ std::int64_t parts_of(const RunConfig& config) {
                               : std::max<std::int64_t>(1, config.stages) * std::max<std::int64_t>(1, config.tensor);
 }
 
+std::int64_t holders_of(const RunConfig& config) {
+  constexpr std::int64_t kMostServers = 60;  // that tags can tell apart
+  const bool can = is_served(config) && config.servers > 1 && config.servers <= kMostServers && parts_of(config) == 1 &&
+                   config.transport != "threads";
+  return can ? config.replication : 1;
+}
+
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }
+
+bool workers_may_leave(const RunConfig& config) {
+  return is_served(config) && config.servers > 0 && replicas_of(config) > 1;
+}
+
+bool takes_newcomers(const RunConfig& config) {
+  return !is_of_one_process(config.algorithm) && !is_served(config) && parts_of(config) == 1;
+}
+
+bool goes_on_without_a_worker(const RunConfig& config) {
+  return workers_may_leave(config) || (takes_newcomers(config) && config.workers > 1);
+}
+
+void settle_chaos(RunConfig& config) {
+  const auto seed = random_chaos_seed(config.chaos);
+  if (!seed) {
+    return;
+  }
+  if (is_of_one_process(config.algorithm) || config.transport == "threads" || is_sandblaster(config)) {
+    throw InputError(
+        fmt::format("--chaos {}: is for jobs of processes that know how far they are: choose --workers and an "
+                    "algorithm other than local and sandblaster, over sockets or MPI",
+                    config.chaos));
+  }
+  config.chaos = random_chaos(*seed, {.workers = static_cast<int>(config.workers),
+                                      .servers = static_cast<int>(processes_of(config) - config.workers),
+                                      .survives_a_worker = goes_on_without_a_worker(config),
+                                      .survives_a_server = holders_of(config) >= 2});
+}
 
 std::int64_t global_batch(const RunConfig& config) {
   return is_synchronous(config) ? config.batch : config.batch * replicas_of(config);
@@ -182,6 +219,20 @@ void forget_other_plan(const RunConfig& before, RunConfig& config) {
   if (!same && config.shares == before.shares) {
     config.shares.clear();
   }
+  if (!same && config.micro_batches == before.micro_batches) {
+    config.micro_batches = 0;
+  }
+}
+
+void leave_out_cut(RunConfig& config) {
+  const RunConfig usual;
+  config.partition = usual.partition;
+  config.stages = usual.stages;
+  config.tensor = usual.tensor;
+  config.replicas = usual.replicas;
+  config.stage_at = usual.stage_at;
+  config.cuts = usual.cuts;
+  config.shares = usual.shares;
 }
 
 void settle_grid(RunConfig& config) {
@@ -310,12 +361,16 @@ void check_config(const RunConfig& config) {
     throw InputError("--outer-optimizer needs averages to go on from: --average-every STEPS or epoch");
   }
   const ChaosScript chaos = parse_chaos(config.chaos);
-  chaos.check_fit(static_cast<int>(config.workers), static_cast<int>(processes_of(config) - config.workers),
-                  !is_of_one_process(config.algorithm) && config.transport == "threads");
-  const auto share = std::ranges::find_if(chaos.events, [](const ChaosEvent& event) { return event.share.has_value(); });
+  const bool one_process = is_of_one_process(config.algorithm);
+  chaos.check_fit({.workers = static_cast<int>(config.workers),
+                   .servers = static_cast<int>(processes_of(config) - config.workers),
+                   .workers_are_threads = !one_process && config.transport == "threads",
+                   .has_coordinator = !one_process});
+  const auto share =
+      std::ranges::find_if(chaos.events, [](const ChaosEvent& event) { return event.share.has_value(); });
   if (config.algorithm == "sandblaster" && share != chaos.events.end()) {
-    throw InputError(fmt::format("--chaos: '{}': nobody knows how many samples sandblaster will compute: say a step",
-                                 share->text));
+    throw InputError(
+        fmt::format("--chaos: '{}': nobody knows how many samples sandblaster will compute: say a step", share->text));
   }
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");

@@ -40,7 +40,7 @@ std::uint64_t Loader::batch_size(const Cursor& at) const {
 
 void Loader::advance(Cursor& at) const {
   const std::uint64_t size = batch_size(at);
-  at = size > 0 ? Cursor{at.epoch, at.position + size} : Cursor{at.epoch + 1, 0};
+  at = size > 0 ? Cursor{at.epoch, at.position + size} : Cursor{at.epoch + 1, sampler_.done(at.epoch + 1)};
 }
 
 BatchPlace Loader::share(const Cursor& at) const {

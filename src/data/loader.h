@@ -32,6 +32,7 @@ struct LoaderOptions {
 };
 
 /// Hands out the batches of epoch after epoch in the exact order of the sampler, whatever the timing of its threads.
+/// Later epochs begin behind what the sampler says is done of them.
 /// Threads read ahead over the end of an epoch, so that the next one starts without waiting. For one consumer thread,
 /// or several that share the batches out by take().
 /// The data set must outlive the loader; destruction waits for at most the batches that are being read.

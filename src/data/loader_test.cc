@@ -204,5 +204,26 @@ TEST(Loader, OneConsumerTakesBatchesInTheSamplersOrder) {
   EXPECT_EQ(found, all_of(wanted, 1));
 }
 
+TEST(Loader, GapsOfAnEpochComeOnceAndLaterEpochsBeginBehindWhatIsDone) {
+  const Numbers data(50);
+  Sampler sampler(50, 5, true);
+  sampler.put_first(1, {{0, 12}, {20, 15}});
+  sampler.put_first(2, {{40, 10}});
+  sampler.put_first(3, {{0, 50}});
+  std::vector<std::int64_t> expected;
+  for (const std::uint64_t epoch : {1, 2, 3, 4}) {
+    for (std::uint64_t i = sampler.done(epoch); i < 50; ++i) {
+      expected.push_back(static_cast<std::int64_t>(sampler.at(epoch, i)));
+    }
+    expected.push_back(-1);
+  }
+  for (const int threads : {0, 2}) {
+    Loader loader(data, sampler,
+                  {.batch = 8, .threads = threads, .epoch = 1, .position = sampler.done(1), .end_epoch = 5});
+    EXPECT_EQ(all_of(loader, 4), expected) << threads << " threads";
+    EXPECT_EQ(loader.leased(), 23U + 40U + 50U);
+  }
+}
+
 }  // namespace
 }  // namespace distbelief

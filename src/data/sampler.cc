@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "base/check.h"
 
@@ -54,17 +55,63 @@ std::uint64_t Sampler::permute(const Keys& keys, std::uint64_t position) const {
 }
 
 std::uint64_t Sampler::at(std::uint64_t epoch, std::uint64_t position) const {
-  check(position < samples_, "the position lies inside the epoch");
-  return shuffle_ ? permute(keys(epoch), position) : position;
+  std::uint64_t id = 0;
+  fill(epoch, position, std::span(&id, 1));
+  return id;
 }
 
 void Sampler::fill(std::uint64_t epoch, std::uint64_t first, std::span<std::uint64_t> ids) const {
   check(first <= samples_ && ids.size() <= samples_ - first, "the positions lie inside the epoch");
   const Keys round_keys = keys(epoch);
-  for (std::uint64_t& id : ids) {
-    id = shuffle_ ? permute(round_keys, first) : first;
-    ++first;
+  const auto fill_run = [&](std::uint64_t position, std::span<std::uint64_t> run) {
+    for (std::uint64_t& id : run) {
+      id = shuffle_ ? permute(round_keys, position) : position;
+      ++position;
+    }
+  };
+  const auto changed = changed_.find(epoch);
+  if (changed == changed_.end()) {
+    fill_run(first, ids);
+    return;
   }
+  auto run = std::ranges::upper_bound(changed->second.runs, first, {}, &Changed::Run::position);
+  while (!ids.empty()) {
+    const Changed::Run& here = *std::prev(run);
+    const std::uint64_t inside = first - here.position;
+    const std::size_t count = std::min<std::uint64_t>(here.before.count - inside, ids.size());
+    fill_run(here.before.first + inside, ids.first(count));
+    ids = ids.subspan(count);
+    first += count;
+    ++run;
+  }
+}
+
+void Sampler::put_first(std::uint64_t epoch, const std::vector<PositionRun>& done) {
+  check(!changed_.contains(epoch), "an epoch's order changes once");
+  Changed changed;
+  std::uint64_t position = 0;
+  const auto append = [&](const PositionRun& run) {
+    if (run.count > 0) {
+      changed.runs.push_back({position, run});
+      position += run.count;
+    }
+  };
+  std::ranges::for_each(done, append);
+  changed.done = position;
+  std::uint64_t end = 0;
+  for (const PositionRun& run : done) {
+    check(run.first >= end && run.count <= samples_ && run.first <= samples_ - run.count,
+          "runs of positions ascend inside the epoch");
+    append({end, run.first - end});
+    end = run.first + run.count;
+  }
+  append({end, samples_ - end});
+  changed_.emplace(epoch, std::move(changed));
+}
+
+std::uint64_t Sampler::done(std::uint64_t epoch) const {
+  const auto changed = changed_.find(epoch);
+  return changed == changed_.end() ? 0 : changed->second.done;
 }
 
 }  // namespace distbelief

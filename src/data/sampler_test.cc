@@ -103,5 +103,38 @@ TEST(Sampler, PlacesAndNeighboursAreUniform) {
   EXPECT_LT(follower_chi, 195);  // about 131
 }
 
+TEST(Sampler, WhatIsDoneComesFirstAndTheRestKeepsItsOrder) {
+  const Sampler plain(20, 3, true);
+  Sampler sampler = plain;
+  sampler.put_first(4, {{2, 3}, {9, 1}, {15, 5}});
+  EXPECT_EQ(sampler.done(4), 9U);
+  EXPECT_EQ(sampler.done(5), 0U);
+  const auto before = epoch_of(plain, 4);
+  std::vector<std::uint64_t> expected;
+  for (const std::size_t position : {2, 3, 4, 9, 15, 16, 17, 18, 19, 0, 1, 5, 6, 7, 8, 10, 11, 12, 13, 14}) {
+    expected.push_back(before[position]);
+  }
+  EXPECT_EQ(epoch_of(sampler, 4), expected);
+  EXPECT_EQ(epoch_of(sampler, 5), epoch_of(plain, 5));
+  for (std::uint64_t first = 0; first < 20; ++first) {
+    for (std::uint64_t count = 0; count <= 20 - first; ++count) {
+      std::vector<std::uint64_t> part(count);
+      sampler.fill(4, first, part);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), expected.begin() + static_cast<std::ptrdiff_t>(first)));
+    }
+  }
+}
+
+TEST(Sampler, AllOfAnEpochOrNothingOfItMayBeDone) {
+  Sampler sampler(5, 3, true);
+  sampler.put_first(0, {{0, 5}});
+  sampler.put_first(1, {});
+  EXPECT_EQ(sampler.done(0), 5U);
+  EXPECT_EQ(sampler.done(1), 0U);
+  for (const std::uint64_t epoch : {0, 1}) {
+    EXPECT_EQ(epoch_of(sampler, epoch), epoch_of(Sampler(5, 3, true), epoch));
+  }
+}
+
 }  // namespace
 }  // namespace distbelief

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <thread>
 
 #include "base/check.h"
@@ -26,6 +27,14 @@ std::vector<Rank> members_of_stage(const std::vector<Rank>& all, Rank self, int 
 void expect(const Outcome& outcome) {
   if (!outcome.ok()) {
     throw ExchangeLost(outcome);
+  }
+}
+
+/// Calls use(piece) for each piece of the data, in order; none when there is no data.
+template <typename T, typename Use>
+void for_each_piece(std::span<T> data, std::size_t most, const Use& use) {
+  for (std::size_t begin = 0; begin < data.size(); begin += most) {
+    use(data.subspan(begin, std::min(most, data.size() - begin)));
   }
 }
 
@@ -90,8 +99,11 @@ PartLinks::PartLinks(Fabric& fabric, const Options& options)
       patience_(options.patience),
       watch_(options.watch),
       value_epoch_(options.epoch + 2),
+      most_floats_of_a_piece_(options.most_bytes_of_a_piece / sizeof(float)),
       all_(fabric, options.members, options.epoch),
-      stage_(fabric, members_of_stage(options.members, fabric.rank(), options.tensor), options.epoch + 1) {}
+      stage_(fabric, members_of_stage(options.members, fabric.rank(), options.tensor), options.epoch + 1),
+      swapped_out_(static_cast<std::size_t>(options.tensor)),
+      swapped_in_(static_cast<std::size_t>(options.tensor)) {}
 
 PartLinks::~PartLinks() = default;
 
@@ -114,31 +126,27 @@ void PartLinks::swap(std::span<const std::span<const float>> out, std::span<cons
   const Waiting waiting(*this);
   const auto count = static_cast<std::size_t>(stage_.size());
   const auto self = static_cast<std::size_t>(stage_.position());
-  const Tag tag = stage_.peer_tag(swaps_++);
   const Clock::time_point until = deadline();
-  std::vector<Transfer> transfers(2 * count);
-  std::vector<bool> posted(2 * count, false);
+  std::deque<Transfer> transfers;
   for (std::size_t i = 0; i < count; ++i) {
-    if (i != self && !in[i].empty()) {
-      fabric_.receive(transfers[i], stage_.members()[i], tag, std::as_writable_bytes(in[i]));
-      posted[i] = true;
-    }
+    for_each_piece(i == self ? std::span<float>() : in[i], most_floats_of_a_piece_, [&](std::span<float> piece) {
+      fabric_.receive(transfers.emplace_back(), stage_.members()[i], stage_.peer_tag(swapped_in_[i]++),
+                      std::as_writable_bytes(piece));
+    });
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (i != self && !out[i].empty()) {
-      fabric_.send(transfers[count + i], stage_.members()[i], tag, std::as_bytes(out[i]));
-      posted[count + i] = true;
-    }
+    const std::span<const float> data = i == self ? std::span<const float>() : out[i];
+    for_each_piece(data, most_floats_of_a_piece_, [&](std::span<const float> piece) {
+      fabric_.send(transfers.emplace_back(), stage_.members()[i], stage_.peer_tag(swapped_out_[i]++),
+                   std::as_bytes(piece));
+    });
   }
   Outcome first;
-  for (std::size_t i = 0; i < transfers.size(); ++i) {
-    if (!posted[i]) {
-      continue;
-    }
+  for (Transfer& transfer : transfers) {
     if (!first.ok()) {
-      fabric_.cancel(transfers[i]);
+      fabric_.cancel(transfer);
     } else {
-      first = fabric_.wait(transfers[i], until);
+      first = fabric_.wait(transfer, until);
     }
   }
   expect(first);
@@ -146,14 +154,19 @@ void PartLinks::swap(std::span<const std::span<const float>> out, std::span<cons
 
 void PartLinks::send(int value, bool gradient, int stage, std::span<const float> data) {
   progress();
-  auto free = std::ranges::find_if(outgoing_, [&](const auto& one) {
-    return !one->is_open() && one->room() >= data.size_bytes();
+  for_each_piece(data, most_floats_of_a_piece_, [&](std::span<const float> piece) {
+    send_piece(rank_at(stage), next_tag(value, gradient, true), piece);
   });
+}
+
+void PartLinks::send_piece(Rank peer, Tag tag, std::span<const float> data) {
+  auto free = std::ranges::find_if(
+      outgoing_, [&](const auto& one) { return !one->is_open() && one->room() >= data.size_bytes(); });
   if (free == outgoing_.end()) {
     outgoing_.push_back(std::make_unique<Outgoing>(fabric_));
     free = outgoing_.end() - 1;
   }
-  (*free)->send(rank_at(stage), next_tag(value, gradient, true), data);
+  (*free)->send(peer, tag, data);
   ++open_;
 }
 
@@ -170,9 +183,15 @@ void PartLinks::progress() {
 
 void PartLinks::receive(int value, bool gradient, int stage, std::span<float> data) {
   const Waiting waiting(*this);
+  for_each_piece(data, most_floats_of_a_piece_, [&](std::span<float> piece) {
+    receive_piece(rank_at(stage), next_tag(value, gradient, false), piece);
+  });
+}
+
+void PartLinks::receive_piece(Rank peer, Tag tag, std::span<float> data) {
   Transfer transfer;
   const Clock::time_point began = Clock::now();
-  fabric_.receive(transfer, rank_at(stage), next_tag(value, gradient, false), std::as_writable_bytes(data));
+  fabric_.receive(transfer, peer, tag, std::as_writable_bytes(data));
   // What others still have to get comes first.
   try {
     while (open_ > 0 && !fabric_.progress(transfer) && Clock::now() < began + patience_) {

@@ -34,6 +34,8 @@ class PartLinks : public Exchange {
     std::uint32_t epoch = 0;         ///< these and the next two are not used by other groups of the members
     Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
     ComputeWatch* watch = nullptr;  ///< borrowed; told that nothing is computed while others are waited for
+    /// Longer messages go in pieces: no fabric has longer ones than its kMaxMessageBytes. The same for all members.
+    std::size_t most_bytes_of_a_piece = Fabric::kMaxMessageBytes / 4;
   };
   /// `fabric` is borrowed.
   PartLinks(Fabric& fabric, const Options& options);
@@ -71,6 +73,8 @@ class PartLinks : public Exchange {
   class Waiting;
   Rank rank_at(int stage) const;
   Tag next_tag(int value, bool gradient, bool sends);
+  void send_piece(Rank peer, Tag tag, std::span<const float> data);
+  void receive_piece(Rank peer, Tag tag, std::span<float> data);
   Clock::time_point deadline() const { return Clock::now() + patience_; }
 
   Fabric& fabric_;
@@ -78,9 +82,10 @@ class PartLinks : public Exchange {
   const Clock::duration patience_;
   ComputeWatch* const watch_;
   const std::uint32_t value_epoch_;
+  const std::size_t most_floats_of_a_piece_;
   Group all_;
   Group stage_;
-  std::uint32_t swaps_ = 0;
+  std::vector<std::uint32_t> swapped_out_, swapped_in_;            ///< messages to and from each of the stage so far
   std::map<std::pair<int, bool>, std::uint32_t> sent_, received_;  ///< messages of each value so far
   std::vector<std::unique_ptr<Outgoing>> outgoing_;
   std::size_t open_ = 0;  ///< of them, on their way

@@ -6,6 +6,7 @@
 #include "exec/layer_timer.h"
 #include "exec/part_arena.h"
 #include "graph/layers/dense.h"
+#include "graph/layers/wait.h"
 #include "plan/choose_cut.h"
 #include "plan/parameter_layout.h"
 #include "plan/test_networks.h"
@@ -33,17 +34,28 @@ TEST(PartMemory, EstimateIsNearTheProgramsArena) {
 TEST(LayerTimer, TimesForwardAndBackward) {
   const std::vector<ValueSpec> inputs = {{Shape{32, 64}, ValueKind::dense}};
   const Dense dense({.units = 64});
-  const std::optional<LayerTime> time = time_layer(dense, inputs, {.parameters = true, .inputs = true}, 1);
+  for (const int processes : {1, 2}) {
+    const std::optional<LayerTime> time =
+        time_layer(dense, inputs, {.parameters = true, .inputs = true}, {.processes = processes});
+    ASSERT_TRUE(time.has_value());
+    EXPECT_GT(time->forward, 0);
+    EXPECT_GT(time->backward, 0);
+  }
+}
+
+TEST(LayerTimer, TimesLayersThatWait) {
+  const std::vector<ValueSpec> inputs = {{Shape{10, 4}, ValueKind::dense}};
+  const std::optional<LayerTime> time = time_layer(Wait(100), inputs, {.inputs = true}, {});
   ASSERT_TRUE(time.has_value());
-  EXPECT_GT(time->forward, 0);
-  EXPECT_GT(time->backward, 0);
+  EXPECT_GE(time->forward, 0.001);
+  EXPECT_GE(time->backward, 0.002);
 }
 
 TEST(LayerTimer, LeavesOutWhatIsTooLargeOrHangsOnTheData) {
   const Dense dense({.units = 1 << 16});
   EXPECT_FALSE(
-      time_layer(dense, std::vector<ValueSpec>{{Shape{1, 1 << 16}, ValueKind::dense}}, {.parameters = true}, 1));
-  EXPECT_FALSE(time_layer(dense, std::vector<ValueSpec>{{Shape{1, 8}, ValueKind::sparse}}, {.parameters = true}, 1));
+      time_layer(dense, std::vector<ValueSpec>{{Shape{1, 1 << 16}, ValueKind::dense}}, {.parameters = true}, {}));
+  EXPECT_FALSE(time_layer(dense, std::vector<ValueSpec>{{Shape{1, 8}, ValueKind::sparse}}, {.parameters = true}, {}));
 }
 
 }  // namespace

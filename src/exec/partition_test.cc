@@ -96,6 +96,29 @@ Graph residual() {
   return graph;
 }
 
+/// As residual(), but every row of an image has its own weights at the end and no bias stands before batch norm: their
+/// gradients would be nothing but rounding, which hangs on the order of sums.
+Graph normalized_images() {
+  const LayerPtr unbiased = std::make_shared<Conv2d>(
+      Conv2dOptions{.filters = 8, .window = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}}, .bias = false});
+  Graph graph("images");
+  NodeId x = graph.add_input({3, 8, 8});
+  x = graph.add("stem", unbiased, {x});
+  x = graph.add("bn0", std::make_shared<BatchNorm>(), {x});
+  const NodeId source = graph.add("relu0", std::make_shared<Relu>(), {x});
+  x = graph.add("conv1", unbiased, {source});
+  x = graph.add("bn1", std::make_shared<BatchNorm>(), {x});
+  x = graph.add("relu1", std::make_shared<Relu>(), {x});
+  x = graph.add("conv2", unbiased, {x});
+  x = graph.add("bn2", std::make_shared<BatchNorm>(), {x});
+  x = graph.add("add", std::make_shared<Add>(), {x, source});
+  x = graph.add("relu2", std::make_shared<Relu>(), {x});
+  x = graph.add("flatten", Reshape::flatten(), {x});
+  x = graph.add("fc", dense(kClassCount), {x});
+  graph.finish(std::make_shared<SoftmaxCrossEntropy>());
+  return graph;
+}
+
 Graph local_image() {
   Graph graph("local-image");
   NodeId x = graph.add_input({2, 14, 12});
@@ -178,6 +201,7 @@ struct Case {
   PipelineOrder order = PipelineOrder::one_forward_one_backward;
   bool recompute = false;
   std::vector<double> shares = {};
+  std::size_t piece_bytes = 1 << 20;  ///< longer messages go in pieces
 };
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
@@ -220,7 +244,9 @@ TEST_P(CutNetwork, HasTheLossAndTheGradientOfTheWhole) {
     const int stage = fabric.rank().value / one.tensor;
     const int position = fabric.rank().value % one.tensor;
     NetworkPart part = part_of(graph, table, partition, stage, position);
-    PartLinks links(fabric, {.members = all_ranks(fabric), .tensor = one.tensor, .epoch = 4});
+    PartLinks links(
+        fabric,
+        {.members = all_ranks(fabric), .tensor = one.tensor, .epoch = 4, .most_bytes_of_a_piece = one.piece_bytes});
     Replica replica(part.graph, part.table,
                     {.seed = 5,
                      .micro_batches = one.micro_batches,
@@ -283,6 +309,10 @@ const std::map<std::string, Cut> kResidual = {
     {"bn1", Cut::channels},  {"relu1", Cut::channels}, {"conv2", Cut::outputs},  {"bn2", Cut::channels},
     {"add", Cut::channels},  {"relu2", Cut::channels}, {"pool", Cut::channels},  {"flatten", Cut::channels},
     {"fc", Cut::inputs}};
+const std::map<std::string, Cut> kNormalizedRegions = {
+    {"stem", Cut::region}, {"bn0", Cut::region},   {"relu0", Cut::region}, {"conv1", Cut::region},
+    {"bn1", Cut::region},  {"relu1", Cut::region}, {"conv2", Cut::region}, {"bn2", Cut::region},
+    {"add", Cut::region},  {"relu2", Cut::region}, {"fc", Cut::inputs}};
 const std::map<std::string, Cut> kPlaces = {
     {"local1", Cut::region}, {"pool1", Cut::region}, {"norm1", Cut::region}, {"output", Cut::outputs}};
 
@@ -293,16 +323,24 @@ INSTANTIATE_TEST_SUITE_P(
     Cuts, CutNetwork,
     testing::Values(
         Case{"mlp_outputs_then_inputs", mlp, 1, 2, kDenseCuts}, Case{"mlp_outputs_of_3", mlp, 1, 3, kColumns},
-        Case{"mlp_inputs_of_2", mlp, 1, 2, kRowsFirst}, Case{"mlp_by_speed", mlp, 1, 2, kDenseCuts, {}, 1, {}, {}, {3, 1}},
+        Case{"mlp_inputs_of_2", mlp, 1, 2, kRowsFirst},
+        Case{"mlp_by_speed", mlp, 1, 2, kDenseCuts, {}, 1, {}, {}, {3, 1}},
         Case{"mlp_two_stages", mlp, 2, 1, {}, {{"dense2", 1}}},
         Case{"mlp_three_stages_1f1b", mlp, 3, 1, {}, {{"dense2", 1}, {"dense3", 2}}, 4},
         Case{"mlp_three_stages_gpipe", mlp, 3, 1, {}, {{"dense2", 1}, {"dense3", 2}}, 4, PipelineOrder::gpipe},
         Case{"mlp_three_stages_recomputed", mlp, 3, 1, {}, {{"dense2", 1}, {"dense3", 2}}, 5, {}, true},
         Case{"mlp_stages_of_two", mlp, 2, 2, kDenseCuts, {{"dense2", 1}}, 3},
-        Case{"lenet_channels", convolutions, 1, 2, kChannels}, Case{"lenet_channels_of_3", convolutions, 1, 3, kChannels},
-        Case{"lenet_regions", convolutions, 1, 2, kRegions}, Case{"lenet_regions_of_3", convolutions, 1, 3, kRegions},
+        Case{"lenet_channels", convolutions, 1, 2, kChannels},
+        Case{"lenet_channels_of_3", convolutions, 1, 3, kChannels}, Case{"lenet_regions", convolutions, 1, 2, kRegions},
+        Case{"lenet_regions_of_3", convolutions, 1, 3, kRegions},
         Case{"lenet_regions_in_stages", convolutions, 2, 2, kRegions, {{"conv2", 1}}, 2},
+        Case{"lenet_regions_in_pieces", convolutions, 2, 2, kRegions, {{"conv2", 1}}, 2, {}, {}, {}, 256},
+        Case{"mlp_stages_of_two_in_pieces", mlp, 2, 2, kDenseCuts, {{"dense2", 1}}, 3, {}, {}, {}, 20},
         Case{"resnet_channels", residual, 1, 2, kResidual},
+        Case{"norm_regions", normalized_images, 1, 2, kNormalizedRegions},
+        Case{"norm_regions_by_speed", normalized_images, 1, 3, kNormalizedRegions, {}, 1, {}, {}, {2, 1, 1}},
+        Case{"norm_regions_in_stages", normalized_images, 2, 2, kNormalizedRegions, {{"conv2", 1}}, 2},
+        Case{"norm_regions_recomputed", normalized_images, 2, 2, kNormalizedRegions, {{"conv2", 1}}, 3, {}, true},
         Case{"resnet_stages_across_the_shortcut", residual, 2, 1, {}, {{"conv2", 1}}, 3},
         Case{"resnet_stages_of_two", residual, 2, 2, kResidual, {{"conv2", 1}}, 2, PipelineOrder::gpipe},
         Case{"resnet_recomputed", residual, 2, 1, {}, {{"conv2", 1}}, 3, PipelineOrder::gpipe, true},
@@ -354,6 +392,68 @@ TEST(PipelineOrder, BackwardBeginsAsSoonAsItCan) {
             (std::vector<Turn>{{true, 0}, {true, 1}, {false, 0}, {false, 1}}));
   EXPECT_EQ(pipeline_slots(PipelineOrder::one_forward_one_backward, 0, 4, 16), 4);
   EXPECT_EQ(pipeline_slots(PipelineOrder::gpipe, 0, 4, 16), 16);
+}
+
+TEST(CutReplica, TellsOfGradientsThatAreFinalBeforeAllAre) {
+  const Graph graph = normalized_images();
+  const ParameterTable table = layout_parameters(graph);
+  const Case one = {"", normalized_images, 2, 2, kNormalizedRegions, {{"conv2", 1}}, 2};
+  const Partition partition = partition_of(one, graph);
+  const Batch batch = batch_for(graph);
+  /// Keeps what is said to be final when it is said.
+  class Listener : public GradientListener {
+   public:
+    explicit Listener(std::span<const float> gradient) : gradient_(gradient) {}
+    void final_from(int /*lane*/, std::int64_t offset) override {
+      told_.emplace_back(offset, std::vector<float>(gradient_.begin() + offset, gradient_.end()));
+    }
+    std::vector<std::pair<std::int64_t, std::vector<float>>> told_;
+
+   private:
+    const std::span<const float> gradient_;
+  };
+  run_ranks(4, [&](Fabric& fabric) {
+    NetworkPart part = part_of(graph, table, partition, fabric.rank().value / 2, fabric.rank().value % 2);
+    PartLinks links(fabric, {.members = all_ranks(fabric), .tensor = 2, .epoch = 4});
+    Replica replica(part.graph, part.table,
+                    {.micro_batches = 2, .links = &links, .partial_gradients = part.partial_gradients});
+    part.table.initialize(9, replica.values());
+    Listener listener(replica.gradient_memory(kRows)[0]);
+    (void)replica.compute_gradient(batch, &listener);
+    ASSERT_GT(listener.told_.size(), 2U);
+    EXPECT_EQ(listener.told_.back().first, 0);
+    std::int64_t before = part.table.optimized_size();
+    for (const auto& [offset, floats] : listener.told_) {
+      EXPECT_LE(offset, before);
+      before = offset;
+      const std::span<const float> now = replica.gradients()[0];
+      const auto optimized = static_cast<std::size_t>(part.table.optimized_size() - offset);
+      EXPECT_TRUE(std::ranges::equal(std::span(floats).first(optimized),
+                                     now.subspan(static_cast<std::size_t>(offset), optimized)))
+          << "from " << offset << " of rank " << fabric.rank().value;
+    }
+  });
+}
+
+TEST(CutReplica, HoldsFewerActivationsIn1f1bThanInGpipe) {
+  const Graph graph = mlp();
+  const ParameterTable table = layout_parameters(graph);
+  const Partition partition = partition_of({"", mlp, 2, 1, {}, {{"dense2", 1}}}, graph);
+  const Batch batch = batch_for(graph);
+  std::array<std::array<std::size_t, 2>, 2> bytes = {};  // of each order and stage
+  for (const PipelineOrder order : {PipelineOrder::one_forward_one_backward, PipelineOrder::gpipe}) {
+    run_ranks(2, [&](Fabric& fabric) {
+      const int stage = fabric.rank().value;
+      NetworkPart part = part_of(graph, table, partition, stage, 0);
+      PartLinks links(fabric, {.members = all_ranks(fabric), .epoch = 4});
+      Replica replica(part.graph, part.table, {.micro_batches = 6, .links = &links, .order = order});
+      part.table.initialize(9, replica.values());
+      (void)replica.compute_gradient(batch);
+      bytes[static_cast<std::size_t>(order)][static_cast<std::size_t>(stage)] = replica.bytes();
+    });
+  }
+  EXPECT_LT(bytes[0][0], bytes[1][0]);  // two micro-batches instead of six
+  EXPECT_LT(bytes[0][1], bytes[1][1]);  // one instead of six
 }
 
 TEST(PartLinks, APartThatIsLostEndsTheStepOfTheOthers) {

@@ -90,6 +90,7 @@ class Replica {
  private:
   struct Lane;
   class Accumulator;
+  class PartialSums;
   StepContext context(const Batch& batch, std::int64_t first, std::int64_t rows, bool training) const;
   std::span<float> allocate_gradient(Lane& lane) const;
   /// `slot`: of the programs whose values live at the same time, each has another.

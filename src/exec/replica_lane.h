@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include "exec/received_values.h"
@@ -74,6 +75,34 @@ class Replica::Accumulator : public GradientListener {
   const std::int64_t floats_;
   std::int64_t from_;  ///< from here on all optimized parameters have been added
   GradientListener* const listener_;
+};
+
+/// Adds up what each of those that share a stage has of some gradients, as soon as this process's is final, and then
+/// tells who listens. All of them do it in the same order, that of their layers.
+class Replica::PartialSums : public GradientListener {
+ public:
+  /// All borrowed; `listener` may be null. `partial`: ranges of the gradient.
+  PartialSums(PartLinks& links, std::span<float> gradient, const std::vector<Range>& partial,
+              GradientListener* listener)
+      : links_(links), gradient_(gradient), partial_(partial), listener_(listener) {
+    std::ranges::sort(partial_, std::greater<>(), &Range::begin);
+  }
+  void final_from(int lane, std::int64_t offset) override {
+    for (; next_ < partial_.size() && partial_[next_].begin >= offset; ++next_) {
+      const Range& range = partial_[next_];
+      links_.sum(gradient_.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
+    }
+    if (listener_ != nullptr) {
+      listener_->final_from(lane, offset);
+    }
+  }
+
+ private:
+  PartLinks& links_;
+  const std::span<float> gradient_;
+  std::vector<Range> partial_;  ///< from the last of the space to the first
+  GradientListener* const listener_;
+  std::size_t next_ = 0;  ///< those before it are added up
 };
 
 }  // namespace distbelief

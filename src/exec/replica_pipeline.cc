@@ -14,9 +14,8 @@ LossSums Replica::compute_part_gradient(const Batch& batch, GradientListener* li
   const std::int64_t rows = batch.size();
   const std::int64_t parts = std::min(options_.micro_batches, rows);
   PartLinks& links = *options_.links;
-  // Sums over replicas use the same links as the parts of one, so nobody hears of a part of the gradient before all of
-  // it is there.
-  Accumulator accumulator(lane, table_.optimized_size(), nullptr);
+  PartialSums partial_sums(links, gradient, options_.partial_gradients, listener);
+  Accumulator accumulator(lane, table_.optimized_size(), &partial_sums);
   const std::int64_t slots = pipeline_slots(options_.order, links.stage(), links.stages(), parts);
   // One micro-batch after the other needs no second forward pass.
   const bool recompute = options_.recompute && slots > 1;
@@ -54,22 +53,18 @@ LossSums Replica::compute_part_gradient(const Batch& batch, GradientListener* li
     }
     std::ranges::copy(slot.observed, observed.begin());  // other forward passes have been since
     const bool last = turn.micro_batch + 1 == parts;
-    compiled.backward(step, last && parts > 1 ? &accumulator : nullptr, lane.number);
+    GradientListener* const final_pass = parts > 1 ? static_cast<GradientListener*>(&accumulator) : &partial_sums;
+    compiled.backward(step, last ? final_pass : nullptr, lane.number);
     if (!last) {
       accumulator.keep(turn.micro_batch == 0);
     } else if (parts > 1) {
       accumulator.finish(parts, table_.optimized_size());
     }
   }
-  for (const Range& range : options_.partial_gradients) {
-    links.sum(gradient.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
-  }
+  partial_sums.final_from(lane.number, 0);
   LossSums sums = lane.sums;
   links.share(sums);
   gradient_parts_.assign(1, gradient);
-  if (listener != nullptr) {
-    listener->final_from(lane.number, 0);
-  }
   return sums;
 }
 

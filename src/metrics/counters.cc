@@ -120,6 +120,26 @@ bool SampleLedger::has_applied(std::uint64_t id) const {
   return (marks_.at(id) & kApplied) != 0;
 }
 
+bool SampleLedger::is_settled(std::uint64_t id) const {
+  const std::scoped_lock lock(mutex_);
+  return (marks_.at(id) & (kApplied | kDropped)) != 0;
+}
+
+std::uint64_t SampleLedger::settled() const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(marks_, [](std::uint8_t mark) { return (mark & (kApplied | kDropped)) != 0; }));
+}
+
+void SampleLedger::reopen_dropped() {
+  const std::scoped_lock lock(mutex_);
+  for (std::uint8_t& mark : marks_) {
+    if ((mark & kDropped) != 0) {
+      mark = (mark & kApplied) != 0 ? kLeased | kApplied : 0;
+    }
+  }
+}
+
 SampleAudit SampleLedger::close_epoch() {
   const std::scoped_lock lock(mutex_);
   epoch_.lost += static_cast<std::uint64_t>(std::count(marks_.begin(), marks_.end(), kLeased));
@@ -134,13 +154,27 @@ SampleAudit SampleLedger::total() const {
   return total += epoch_;
 }
 
-std::string SampleLedger::save() const {
+SampleAudit SampleLedger::closed() const {
+  const std::scoped_lock lock(mutex_);
+  return closed_;
+}
+
+void SampleLedger::add_closed(const SampleAudit& audit) {
+  const std::scoped_lock lock(mutex_);
+  closed_ += audit;
+}
+
+std::string SampleLedger::save() const { return save_with(closed()); }
+
+std::string SampleLedger::save_epoch() const { return save_with({}); }
+
+std::string SampleLedger::save_with(const SampleAudit& closed) const {
   const std::scoped_lock lock(mutex_);
   std::string saved(kMagic);
   append_little_endian(saved, static_cast<std::uint64_t>(marks_.size()));
   const auto append = [&](std::uint64_t number) { append_little_endian(saved, number); };
   for_each_counter(epoch_, append);
-  for_each_counter(closed_, append);
+  for_each_counter(closed, append);
   std::string packed((marks_.size() + 3) / 4, '\0');
   std::string exceptions;
   std::uint64_t count = 0;
@@ -190,6 +224,14 @@ void SampleLedger::restore(std::string_view saved, const std::string& file) {
   marks_ = std::move(marks);
   epoch_ = epoch;
   closed_ = closed;
+}
+
+void SampleLedger::take_over_epoch(std::string_view saved, const std::string& file) {
+  const SampleAudit before = closed();
+  check(total() == before, "an epoch that has not begun here");
+  restore(saved, file);
+  const std::scoped_lock lock(mutex_);
+  closed_ += before;
 }
 
 }  // namespace distbelief

@@ -95,6 +95,31 @@ TEST(SampleLedger, RefusesWhatItDidNotSave) {
   EXPECT_EQ(ledger.total(), (SampleAudit{0, 0, 3, 0, 0}));
 }
 
+TEST(SampleLedger, AnEpochIsTakenOverWithItsMarks) {
+  SampleLedger elsewhere(6);
+  elsewhere.leased(range(0, 6));
+  elsewhere.applied(range(0, 6));
+  elsewhere.close_epoch();
+  elsewhere.leased(range(0, 4));
+  elsewhere.applied(range(0, 3));
+  elsewhere.dropped(range(3, 4));
+  EXPECT_TRUE(elsewhere.is_settled(3));
+  EXPECT_FALSE(elsewhere.is_settled(4));
+  EXPECT_EQ(elsewhere.settled(), 4U);
+
+  SampleLedger ledger(6);
+  ledger.add_closed({10, 9, 1, 0, 0});
+  ledger.take_over_epoch(elsewhere.save_epoch(), "ledger");
+  EXPECT_EQ(ledger.closed(), (SampleAudit{10, 9, 1, 0, 0}));
+  EXPECT_EQ(ledger.total(), (SampleAudit{14, 12, 2, 0, 0}));
+  ledger.reopen_dropped();
+  EXPECT_FALSE(ledger.is_settled(3));
+  EXPECT_TRUE(ledger.has_applied(2));
+  ledger.leased(range(3, 6));
+  ledger.applied(range(3, 6));
+  EXPECT_EQ(ledger.close_epoch(), (SampleAudit{7, 6, 1, 0, 0}));
+}
+
 TEST(SampleLedger, ThreadsMayCountAtOnce) {
   SampleLedger ledger(4000);
   {

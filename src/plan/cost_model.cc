@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "graph/exchanges/halo_exchange.h"
+#include "graph/exchanges/shared_batch_norm.h"
 #include "graph/exchanges/stage_exchange.h"
 #include "graph/exchanges/tensor_exchange.h"
 #include "plan/layer_times.h"
@@ -93,6 +94,38 @@ std::optional<SentBothWays> sent_at(const Node& node, const std::vector<ValueSpe
   return std::nullopt;
 }
 
+/// The sums that layers make in the middle of their work.
+SentBothWays sums_inside(const SharedBatchNorm& norm, const ValueSpec& input, int tensor) {
+  const auto all = [&](const std::vector<std::int64_t>& floats) {
+    Sent sent;
+    for (const std::int64_t count : floats) {
+      const Sent one = sum_over(tensor, static_cast<double>(count) * sizeof(float));
+      sent = {sent.rounds + one.rounds, sent.messages + one.messages, sent.bytes + one.bytes};
+    }
+    return sent;
+  };
+  const std::int64_t channels = input.shape[1];
+  return {all(norm.forward_sums(channels)), all(norm.backward_sums(channels))};
+}
+
+/// Batch norm of shared rows goes over its values more often than one that is alone: for statistics before it
+/// normalises, and for what the sums of all change in the gradient. By the bytes that it reads and writes.
+constexpr double kSharedNormForward = 1.5;
+constexpr double kSharedNormBackward = 1.8;
+
+LayerTime time_when_shared(const LayerTime& alone) {
+  return {kSharedNormForward * alone.forward, kSharedNormBackward * alone.backward};
+}
+
+std::optional<LayerTime> measured_time(const Layer& layer, const std::vector<ValueSpec>& inputs, Backward backward,
+                                       LayerTimes& times) {
+  if (const auto* shared = dynamic_cast<const SharedBatchNorm*>(&layer)) {
+    const std::optional<LayerTime> alone = times.time_of(shared->alone(), inputs, backward);
+    return alone ? std::optional(time_when_shared(*alone)) : std::nullopt;
+  }
+  return times.time_of(layer, inputs, backward);
+}
+
 LayerTime computed_time(const Node& node, const std::vector<ValueSpec>& inputs, const ValueSpec& output,
                         Backward backward, const MachineModel& machine) {
   double touched = bytes_of(output);
@@ -104,7 +137,8 @@ LayerTime computed_time(const Node& node, const std::vector<ValueSpec>& inputs, 
   }
   const double once =
       std::max(static_cast<double>(node.layer->flops(inputs)) / machine.flops, touched / machine.memory_bandwidth);
-  return {once, once * ((backward.parameters ? 1 : 0) + (backward.inputs ? 1 : 0))};
+  const LayerTime time = {once, once * ((backward.parameters ? 1 : 0) + (backward.inputs ? 1 : 0))};
+  return dynamic_cast<const SharedBatchNorm*>(node.layer.get()) != nullptr ? time_when_shared(time) : time;
 }
 
 }  // namespace
@@ -154,7 +188,7 @@ std::vector<NodeCost> node_costs(const Graph& part, const ParameterTable& table,
         continue;
       }
       const std::vector<ValueSpec> inputs = merged.input_specs(id, rows);
-      if (const std::optional<LayerTime> time = machine.times->time_of(*node.layer, inputs, backward[at])) {
+      if (const std::optional<LayerTime> time = measured_time(*node.layer, inputs, backward[at], *machine.times)) {
         costs[at] = {.forward = time->forward, .backward = time->backward};
         measured[at] = true;
       }
@@ -185,6 +219,16 @@ std::vector<NodeCost> node_costs(const Graph& part, const ParameterTable& table,
     } else if (!measured[at]) {
       const LayerTime time = computed_time(node, inputs, output, backward[at], machine);
       costs[at] = {.forward = time.forward, .backward = time.backward};
+    }
+    if (const auto* shared = dynamic_cast<const SharedBatchNorm*>(node.layer.get())) {
+      const SentBothWays sums = sums_inside(*shared, inputs[0], tensor);
+      const auto seconds = [&](const Sent& sent) {
+        return machine.link_seconds(sent.rounds, sent.messages, sent.bytes);
+      };
+      const bool back = backward[at].runs();
+      costs[at].forward_exchange = seconds(sums.forward);
+      costs[at].backward_exchange = back ? seconds(sums.backward) : 0;
+      costs[at].sent_bytes = static_cast<std::int64_t>(sums.forward.bytes + (back ? sums.backward.bytes : 0));
     }
   }
   return costs;

@@ -41,7 +41,8 @@ struct Backward {
 };
 std::vector<Backward> backward_of(const Graph& part, const ParameterTable& table);
 
-/// For each node of a part, one of the `tensor` that share its stage. Nodes that are exchanges compute nothing.
+/// For each node of a part, one of the `tensor` that share its stage. Nodes that are exchanges compute nothing; batch
+/// norm of shared rows does both.
 std::vector<NodeCost> node_costs(const Graph& part, const ParameterTable& table, std::int64_t rows, int tensor,
                                  const MachineModel& machine);
 

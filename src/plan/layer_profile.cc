@@ -10,7 +10,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::string_view kHeading = "distbelief layer times 1";
+constexpr std::string_view kHeading = "distbelief layer times 2";
 
 /// The next part of the text up to `end`, which is taken away with it; nothing when it does not end so.
 std::optional<std::string_view> take(std::string_view& text, char end) {
@@ -41,14 +41,50 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
+std::string time_text(const LayerTime& time) { return fmt::format("{:.4g}\t{:.4g}\t", time.forward, time.backward); }
+
+/// What will be read from text(), so that this plan and the next see the same.
+std::optional<LayerTime> as_written(const std::optional<LayerTime>& time) {
+  if (!time) {
+    return std::nullopt;
+  }
+  const std::string text = time_text(*time);
+  std::string_view rest = text;
+  const double forward = *seconds_in(take(rest, '\t'));
+  return LayerTime{forward, *seconds_in(take(rest, '\t'))};
+}
+
+/// How many rows of a batch are enough to tell how long all of them take: a power of two of them that takes a moment,
+/// by a guess of the layer's operations and bytes, so that batches of different size share a measurement. Images take
+/// as long one by one as together; rows of a product do only when there are many.
+std::int64_t rows_to_measure(const Layer& layer, ValueSpecs inputs) {
+  constexpr double kOperationsASecond = 5e10;
+  constexpr double kFloatsASecond = 2e9;
+  const double moment = inputs[0].shape.rank() == 4 ? 0.005 : 0.1;
+  const std::int64_t rows = inputs[0].shape[0];
+  std::int64_t floats = layer.output(inputs).shape.elements();
+  for (const ValueSpec& spec : inputs) {
+    floats += spec.shape.elements();
+  }
+  const double guess = std::max(static_cast<double>(layer.flops(inputs)) / kOperationsASecond,
+                                static_cast<double>(floats) / kFloatsASecond);
+  std::int64_t enough = 1;
+  while (enough < rows && guess * static_cast<double>(enough) < moment * static_cast<double>(rows)) {
+    enough *= 2;
+  }
+  return std::min(enough, rows);
+}
+
 }  // namespace
 
-LayerProfile::LayerProfile(std::string machine, int threads, Measure measure)
-    : machine_(in_one_line(std::move(machine))), threads_(threads), measure_(std::move(measure)) {}
+LayerProfile::LayerProfile(std::string machine, std::string setting, Measure measure)
+    : machine_(in_one_line(std::move(machine))),
+      setting_(in_one_line(std::move(setting))),
+      measure_(std::move(measure)) {}
 
 std::string LayerProfile::key_of(const Layer& layer, ValueSpecs inputs, Backward backward) const {
   // Options of a layer that change its time change its class, a shape or the number of operations.
-  std::string key = fmt::format("{} {} threads {}", layer.type(), typeid(layer).name(), threads_);
+  std::string key = fmt::format("{} {} {}", layer.type(), typeid(layer).name(), setting_);
   for (const ValueSpec& spec : inputs) {
     key += " " + spec.shape.text();
   }
@@ -61,12 +97,22 @@ std::string LayerProfile::key_of(const Layer& layer, ValueSpecs inputs, Backward
 }
 
 std::optional<LayerTime> LayerProfile::time_of(const Layer& layer, ValueSpecs inputs, Backward backward) {
-  const auto [found, fresh] = times_.try_emplace(key_of(layer, inputs, backward));
+  const std::int64_t rows = inputs[0].shape[0];
+  const std::int64_t measured_rows = rows_to_measure(layer, inputs);
+  std::vector<ValueSpec> fewer;
+  for (const ValueSpec& spec : inputs) {
+    fewer.push_back({spec.shape.with_batch(measured_rows), spec.kind});
+  }
+  const auto [found, fresh] = times_.try_emplace(key_of(layer, fewer, backward));
   if (fresh) {
-    found->second = measure_(layer, inputs, backward);
+    found->second = as_written(measure_(layer, fewer, backward));
     ++(found->second ? measured_ : not_measured_);
   }
-  return found->second;
+  if (!found->second) {
+    return std::nullopt;
+  }
+  const double times = static_cast<double>(rows) / static_cast<double>(measured_rows);
+  return LayerTime{times * found->second->forward, times * found->second->backward};
 }
 
 bool LayerProfile::read(std::string_view text) {
@@ -94,7 +140,7 @@ std::string LayerProfile::text() const {
   std::string text = fmt::format("{}\n{}\n", kHeading, machine_);
   for (const auto& [key, time] : times_) {
     if (time) {
-      text += fmt::format("{:.4g}\t{:.4g}\t{}\n", time->forward, time->backward, key);
+      text += time_text(*time) + key + "\n";
     }
   }
   return text;

@@ -15,15 +15,17 @@ class LayerProfile : public LayerTimes {
  public:
   using Measure = std::function<std::optional<LayerTime>(const Layer& layer, ValueSpecs inputs, Backward backward)>;
 
-  /// `machine`: on what it is measured, such as the processor's name; times of another are not believed. `threads`: of
-  /// each process.
-  LayerProfile(std::string machine, int threads, Measure measure);
+  /// `machine`: on what it is measured, such as the processor's name; times of another are not believed. `setting`:
+  /// with how many threads, beside what; each has times of its own.
+  LayerProfile(std::string machine, std::string setting, Measure measure);
 
+  /// Of what would take long fewer rows are measured, and so many times that is the time of all.
   std::optional<LayerTime> time_of(const Layer& layer, ValueSpecs inputs, Backward backward) override;
 
-  /// Takes over what text() has written. False when the text is something else: then nothing is taken over.
+  /// Takes over what text() has written and is not known here. False when the text is something else: then nothing is
+  /// taken over.
   [[nodiscard]] bool read(std::string_view text);
-  /// All that is known, of other numbers of threads too.
+  /// All that is known, of other settings too.
   std::string text() const;
 
   int known() const { return static_cast<int>(times_.size()); }
@@ -34,7 +36,7 @@ class LayerProfile : public LayerTimes {
   std::string key_of(const Layer& layer, ValueSpecs inputs, Backward backward) const;
 
   const std::string machine_;
-  const int threads_;
+  const std::string setting_;
   const Measure measure_;
   std::map<std::string, std::optional<LayerTime>> times_;  ///< nothing: cannot be measured
   int measured_ = 0;

@@ -22,7 +22,7 @@ struct Measure {
 
 TEST(LayerProfile, MeasuresEachLayerOnce) {
   int calls = 0;
-  LayerProfile profile("cpu", 1, Measure{&calls});
+  LayerProfile profile("cpu", "alone", Measure{&calls});
   const Dense dense({.units = 4});
   const Dense other({.units = 5});
   (void)profile.time_of(dense, kInputs, kBoth);
@@ -34,32 +34,46 @@ TEST(LayerProfile, MeasuresEachLayerOnce) {
   EXPECT_EQ(calls, 4);
 }
 
+TEST(LayerProfile, MeasuresFewerRowsOfWhatTakesLong) {
+  int calls = 0;
+  LayerProfile profile("cpu", "alone", Measure{&calls});
+  const Dense dense({.units = 4096});
+  const auto of = [&](std::int64_t rows) {
+    return profile.time_of(dense, std::vector<ValueSpec>{{Shape{rows, 4096}, ValueKind::dense}}, kBoth)->forward;
+  };
+  const double of_all = of(1 << 14);
+  EXPECT_DOUBLE_EQ(of(1 << 15), 2 * of_all);
+  EXPECT_EQ(calls, 1);
+  (void)of(8);
+  EXPECT_EQ(calls, 2);
+}
+
 TEST(LayerProfile, RemembersAsText) {
   int calls = 0;
-  LayerProfile profile("cpu", 1, Measure{&calls});
+  LayerProfile profile("cpu", "alone", Measure{&calls});
   const Dense dense({.units = 4});
   (void)profile.time_of(dense, kInputs, kBoth);
-  LayerProfile again("cpu", 1, Measure{&calls});
+  LayerProfile again("cpu", "alone", Measure{&calls});
   ASSERT_TRUE(again.read(profile.text()));
   EXPECT_DOUBLE_EQ(again.time_of(dense, kInputs, kBoth)->forward, 0.001);
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(again.text(), profile.text());
-  LayerProfile threads("cpu", 2, Measure{&calls});
-  ASSERT_TRUE(threads.read(profile.text()));
-  (void)threads.time_of(dense, kInputs, kBoth);
-  EXPECT_EQ(calls, 2);  // on two threads it is another time
+  LayerProfile other("cpu", "2 threads", Measure{&calls});
+  ASSERT_TRUE(other.read(profile.text()));
+  (void)other.time_of(dense, kInputs, kBoth);
+  EXPECT_EQ(calls, 2);  // in another setting it is another time
 }
 
 TEST(LayerProfile, BelievesNothingElse) {
   int calls = 0;
-  LayerProfile profile("cpu", 1, Measure{&calls});
+  LayerProfile profile("cpu", "alone", Measure{&calls});
   (void)profile.time_of(Dense({.units = 4}), kInputs, kBoth);
   const std::string text = profile.text();
   const auto reads = [&](const std::string& some) {
-    LayerProfile other("cpu", 1, Measure{&calls});
+    LayerProfile other("cpu", "alone", Measure{&calls});
     return other.read(some) || other.known() > 0;
   };
-  EXPECT_FALSE(LayerProfile("another cpu", 1, Measure{&calls}).read(text));
+  EXPECT_FALSE(LayerProfile("another cpu", "alone", Measure{&calls}).read(text));
   EXPECT_FALSE(reads(""));
   EXPECT_FALSE(reads("\n\n\n"));
   EXPECT_FALSE(reads(text.substr(0, text.size() - 1)));

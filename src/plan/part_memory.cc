@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "graph/exchanges/halo_exchange.h"
+#include "graph/exchanges/shared_batch_norm.h"
 #include "graph/exchanges/stage_exchange.h"
 #include "graph/exchanges/tensor_exchange.h"
 
@@ -62,6 +63,9 @@ std::int64_t estimated_arena_bytes(const NetworkPart& part, std::int64_t rows) {
     largest = std::max(largest, here);
     if (!adds_no_value(*node.layer) && is_within_stage(*node.layer)) {  // the whole beside everybody's slices
       scratch = std::max(scratch, 2 * std::max(output, bytes_for(graph.node(node.inputs[0]), rows)));
+    }
+    if (dynamic_cast<const SharedBatchNorm*>(node.layer.get()) != nullptr) {  // a second part of its gradient
+      scratch = std::max(scratch, output);
     }
     kept += adds_no_value(*node.layer) || !backward[static_cast<std::size_t>(id)].runs() ? 0 : output;
   }

@@ -49,6 +49,16 @@ Slice slice_of(const Bounds& bounds, int position) {
   return {bounds[i], bounds[i + 1], bounds.back()};
 }
 
+/// What those that share a stage have of its work; empty: equal shares.
+std::vector<double> shares_of_stage(const Partition& partition, int stage) {
+  if (partition.shares.empty()) {
+    return {};
+  }
+  check(std::ssize(partition.shares) == partition.parts(), "a share for each part");
+  const auto first = partition.shares.begin() + static_cast<std::ptrdiff_t>(stage) * partition.tensor;
+  return {first, first + partition.tensor};
+}
+
 [[noreturn]] void refuse(const Graph& graph, const Node& node, Cut cut, const std::string& why) {
   std::vector<std::string> possible;
   std::vector<ValueSpec> inputs;
@@ -107,7 +117,8 @@ std::vector<NodeWork> share_out(const Graph& graph, const Partition& partition) 
              fmt::format("it has {} to share out, which is too little for {} processes", places, partition.tensor));
     }
     const HeldValue& source = work[static_cast<std::size_t>(node.inputs[0])].made;
-    own.bounds = cut_places(places, partition.tensor, partition.shares);
+    own.bounds =
+        cut_places(places, partition.tensor, shares_of_stage(partition, partition.stage[static_cast<std::size_t>(id)]));
     switch (cut) {
       case Cut::none:
         break;

@@ -14,7 +14,8 @@ struct Partition {
   int tensor = 1;
   std::vector<int> stage = {};     ///< of each node of the graph; never falls from a node to the next
   std::vector<Cut> cuts = {};      ///< of each node
-  std::vector<double> shares = {}; ///< of the work, for each of those that share a stage; empty: equal ones
+  /// Of the work of a stage, for each process that has a part of it, stage by stage; empty: equal ones.
+  std::vector<double> shares = {};
 
   int parts() const { return stages * tensor; }
 };

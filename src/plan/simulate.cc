@@ -11,6 +11,9 @@
 namespace distbelief {
 namespace {
 
+/// Of the sums over copies: what is final last is summed when nothing is left to compute.
+constexpr double kMostHidden = 7.0 / 8;
+
 /// One thing that a process does in a pass over a micro-batch.
 struct Action {
   enum class Kind : std::uint8_t { compute, meet, send, receive } kind = Kind::compute;
@@ -28,6 +31,7 @@ struct Process {
   std::vector<PipelineTurn> turns;
   std::size_t turn = 0;
   std::size_t action = 0;
+  double slowness = 1;
   double now = 0;
   double link_free = 0;  ///< its last message has left
   ProcessTime time;
@@ -72,6 +76,7 @@ class Simulation {
       Process process;
       const int stage = static_cast<int>(i) / tensor;
       process.turns = pipeline_turns(step.order, stage, stages_, micro_batches);
+      process.slowness = step.slowness.empty() ? 1 : step.slowness.at(i);
       add_actions(parts[i], rows, gradients, process);
       if (step.recompute && pipeline_slots(step.order, stage, stages_, micro_batches) > 1) {
         process.again = process.forward;
@@ -134,7 +139,8 @@ class Simulation {
         if (receive->options().wants_gradient) {
           reversed.push_back({Action::Kind::send, cost.backward_exchange, bytes, value});
         }
-      } else if (is_exchange(*layer)) {
+      } else {
+        const bool computes = !is_exchange(*layer);
         const auto* halo = dynamic_cast<const HaloExchange*>(layer);
         std::vector<int> with = halo != nullptr ? halo_peers(halo->options()) : std::vector<int>();
         for (int other = 0; halo == nullptr && other < tensor_; ++other) {
@@ -144,6 +150,9 @@ class Simulation {
                                                ? static_cast<std::int64_t>(static_cast<double>(cost.sent_bytes) *
                                                                            cost.forward_exchange / cost.exchange())
                                                : 0;
+        if (computes) {
+          process.forward.push_back({Action::Kind::compute, process.slowness * cost.forward});
+        }
         // All that share the stage must find the same meetings, whether they get something at them or not.
         if (cost.forward_exchange > 0 || (halo != nullptr && !halo->options().whole)) {
           process.forward.push_back({Action::Kind::meet, cost.forward_exchange, forward_bytes, 0, with});
@@ -151,17 +160,15 @@ class Simulation {
         if (cost.backward_exchange > 0 || (halo != nullptr && backward[i].inputs)) {
           reversed.push_back({Action::Kind::meet, cost.backward_exchange, cost.sent_bytes - forward_bytes, 0, with});
         }
-      } else {
-        process.forward.push_back({Action::Kind::compute, cost.forward});
-        if (backward[i].runs()) {
-          reversed.push_back({Action::Kind::compute, cost.backward});
+        if (computes && backward[i].runs()) {
+          reversed.push_back({Action::Kind::compute, process.slowness * cost.backward});
         }
       }
     }
     process.backward.assign(reversed.rbegin(), reversed.rend());
     if (step_.micro_batches > 1) {
       process.backward.push_back(
-          {Action::Kind::compute, accumulate_seconds(part.table.optimized_size(), step_.machine)});
+          {Action::Kind::compute, process.slowness * accumulate_seconds(part.table.optimized_size(), step_.machine)});
     }
   }
 
@@ -249,8 +256,14 @@ class Simulation {
     }
     const std::int64_t floats = part.table.optimized_size();
     const double bytes = static_cast<double>(floats) * sizeof(float);
-    const double seconds = sum_seconds(step_.replicas, bytes, step_.machine) +
-                           update_seconds(floats, step_.optimizer_slots, step_.machine);
+    // Sums over copies go on while the last backward pass computes the gradients of the layers before.
+    double backward = 0;
+    for (const Action& action : process.backward) {
+      backward += action.seconds;
+    }
+    const double sums = sum_seconds(step_.replicas, bytes, step_.machine);
+    const double seconds = sums - std::min(kMostHidden * sums, backward) +
+                           process.slowness * update_seconds(floats, step_.optimizer_slots, step_.machine);
     process.now += seconds;
     process.time.update += seconds;
     process.time.sent_bytes += static_cast<std::int64_t>(shared + 2 * bytes * (step_.replicas - 1) / step_.replicas);

@@ -14,6 +14,8 @@ struct SimulatedStep {
   int replicas = 1;         ///< copies, whose gradients are added up before the update
   int optimizer_slots = 0;  ///< numbers that the update rule keeps for each parameter
   MachineModel machine = {};
+  /// How many times as long each process of a copy computes, stage by stage; empty: all are as fast as `machine`.
+  std::vector<double> slowness = {};
 };
 
 /// Where the time of one process goes; all of it together is the step.
@@ -23,7 +25,7 @@ struct ProcessTime {
   double stage_wait = 0;   ///< for values of other stages
   double sharer_wait = 0;  ///< for those that share its stage
   double end_wait = 0;     ///< until the last process has ended the step
-  double update = 0;       ///< sums over copies, and the update itself
+  double update = 0;       ///< sums over copies as far as backward does not hide them, and the update itself
   std::int64_t sent_bytes = 0;
 
   double waiting() const { return stage_wait + sharer_wait + end_wait; }

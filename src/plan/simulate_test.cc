@@ -112,5 +112,36 @@ TEST(Simulate, ComputingAgainCostsAForwardPassForEachMicroBatch) {
   EXPECT_NEAR(simulate(graph, table, in_stages(graph, 2), step).processes[0].compute, kept + 4 * 0.001, 1e-9);
 }
 
+TEST(Simulate, SharesInProportionToSpeedMakeAllReadyAtTheSameTime) {
+  const Graph graph = equal_layers(4, 512);
+  const ParameterTable table = layout_parameters(graph);
+  Partition partition = uncut(graph);
+  partition.tensor = 2;
+  std::ranges::fill(partition.cuts.begin() + 1, partition.cuts.end(), Cut::outputs);
+  // Enough operations that they, and not memory, are what takes time.
+  const SimulatedStep step = {.rows = 4096, .machine = {.flops = 1e9}, .slowness = {1, 3}};
+  const SimulatedTimes equal = simulate(graph, table, partition, step);
+  partition.shares = {3, 1};
+  const SimulatedTimes shared = simulate(graph, table, partition, step);
+  EXPECT_NEAR(equal.processes[1].compute, 3 * equal.processes[0].compute, 1e-3 * equal.processes[0].compute);
+  EXPECT_NEAR(shared.processes[1].compute, shared.processes[0].compute, 1e-3 * shared.processes[0].compute);
+  EXPECT_LT(shared.step_seconds, 0.55 * equal.step_seconds);
+}
+
+TEST(Simulate, SumsOverCopiesHideBehindBackward) {
+  EqualTimes times;
+  MachineModel machine = free_links(times);
+  const Graph graph = equal_layers(4, 32);
+  const ParameterTable table = layout_parameters(graph);
+  const double bytes = static_cast<double>(table.optimized_size()) * sizeof(float);
+  SimulatedStep step = {.rows = 8, .replicas = 2, .machine = machine};
+  const auto update_with = [&](double sums) {
+    step.machine.link_bandwidth = bytes / sums;
+    return simulate(graph, table, in_stages(graph, 1), step).processes[0].update;
+  };
+  EXPECT_NEAR(update_with(0.004), 0.004 / 8, 1e-6);  // backward takes 8 ms
+  EXPECT_NEAR(update_with(0.020), 0.020 - 4 * 0.002, 1e-6);
+}
+
 }  // namespace
 }  // namespace distbelief

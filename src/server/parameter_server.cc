@@ -302,6 +302,16 @@ std::uint64_t ParameterServer::next_push(std::uint64_t lease) const {
   return lowest;
 }
 
+SavedLeases ParameterServer::leases() const {
+  SavedLeases known;
+  const std::scoped_lock lock(leases_mutex_);
+  known.low_water = low_water_;
+  for (const auto& [lease, samples] : leases_) {
+    known.leases.push_back({lease, samples, next_push(lease)});
+  }
+  return known;
+}
+
 std::vector<PushId> ParameterServer::open_leases() const {
   std::vector<PushId> open;
   const std::scoped_lock lock(leases_mutex_);

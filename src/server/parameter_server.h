@@ -32,6 +32,12 @@ struct SavedLeases {
 };
 /// Of what ParameterServer::save() gave. Throws FileError, naming `source`.
 SavedLeases saved_leases(std::string_view state, const std::string& source);
+/// Sees a block, with its vectors if it has some, whose state may be changed.
+using BlockVisit = std::function<void(ParameterShard& block, RangeVectors* vectors)>;
+/// Shows the blocks of what save() gave, one after the other, whatever blocks the servers of now have. The server had
+/// this rule, and kept vectors or not. Throws FileError, naming `source`.
+void for_each_saved_block(std::string_view state, const std::string& source, const ParameterTable& table,
+                          const UpdateRule& rule, bool keeps_vectors, const BlockVisit& visit);
 
 /// The blocks that one server owns: values, optimizer state and which pushes have entered them. Knows no links: a
 /// ServerPort stands between it and the clients. Thread-safe: pushes and fetches of many clients run at once, and meet
@@ -98,6 +104,9 @@ class ParameterServer {
   /// Before anybody pushes: all values, in the order of the blocks.
   void set_values(std::span<const float> values);
 
+  /// Likewise.
+  void visit_blocks(const BlockVisit& visit) const;
+
   /// The whole state as bytes: blocks, each of one moment, and leases. So that a set of such states, of servers that
   /// went on meanwhile, can be continued from, leases that are done are named too from mark() on to the next save.
   void mark();
@@ -105,6 +114,11 @@ class ParameterServer {
   std::optional<std::string> save();
   /// Throws FileError, naming `source`. Nobody pushes meanwhile.
   void restore(std::string_view state, const std::string& source);
+  /// All that there is, of one moment, which become() of a server of the same blocks and options takes over. Nobody
+  /// changes anything meanwhile.
+  std::string copy();
+  /// Throws FileError, naming `source`.
+  void become(std::string_view state, const std::string& source);
   /// The same in pieces, for who is told to: `out` is filled as far as the state goes.
   ReplyHead save_piece(std::uint64_t offset, std::span<std::byte> out);
   /// False: the state is damaged, or not of this server.
@@ -119,6 +133,8 @@ class ParameterServer {
   std::uint64_t next_push(std::uint64_t lease) const;
   /// Leases that pushes came from and that are not known to be done, with next_push().
   std::vector<PushId> open_leases() const;
+  /// The same with their samples.
+  SavedLeases leases() const;
 
  private:
   struct Block {
@@ -130,14 +146,16 @@ class ParameterServer {
 
     std::size_t size() const { return static_cast<std::size_t>(range.size()); }
     std::size_t end_place() const { return place + size(); }
-    /// Values and vectors are of one moment only while nobody orders anything.
-    void visit_state(StateVisitor& visitor) const;
+    /// Values and vectors are of one moment only while nobody orders anything. `all`: the gradient too that is being
+    /// added up.
+    void visit_state(StateVisitor& visitor, bool all = false) const;
   };
   /// Gives a block its part of a push.
   using ApplyToBlock = std::function<UpdateReport(const Block&, const UpdateOptions&, Version seen)>;
   /// Takes from `runs` those that are in the block, which are the first.
   static FloatRuns take_runs_of(const Block& block, std::span<const FloatRun>& runs);
 
+  void visit_all(StateVisitor& visitor);
   /// Pushes of leases below are done.
   void raise_low_water_locked(std::uint64_t low_water);
   bool is_late(const RequestHead& head, std::span<const std::uint64_t> seen) const;

@@ -45,6 +45,12 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
     case RequestHead::Kind::restore:
     case RequestHead::Kind::vectors:
       return most_body_bytes(blocks, floats);
+    case RequestHead::Kind::fence:
+    case RequestHead::Kind::note:
+    case RequestHead::Kind::books:
+    case RequestHead::Kind::copy:
+    case RequestHead::Kind::whole:
+      break;
   }
   return 0;
 }
@@ -133,7 +139,14 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
     case RequestHead::Kind::report:
     case RequestHead::Kind::leave:
     case RequestHead::Kind::work:  // what there is to do others know
+    case RequestHead::Kind::note:
+    case RequestHead::Kind::books:
+    case RequestHead::Kind::copy:
+    case RequestHead::Kind::whole:
       return {};
+    case RequestHead::Kind::fence:
+      server.fence(head.incarnation);
+      return finite_or_not(server.flush_full());
     case RequestHead::Kind::vectors: {
       const std::span<const VectorOrder> orders = orders_in(in);
       const std::span<double> dots = numbers<double>(out, dots_of(orders));
@@ -191,6 +204,10 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
 }
 
 }  // namespace
+
+bool is_change(RequestHead::Kind kind) {
+  return kind != RequestHead::Kind::fetch && kind != RequestHead::Kind::work && kind != RequestHead::Kind::save;
+}
 
 ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,
                  std::span<std::byte> out) {

@@ -21,6 +21,8 @@ std::size_t most_body_bytes(std::size_t blocks, std::size_t floats);
 
 /// Whether the answer has to wait until pushes have made parameters newer.
 bool must_wait(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in);
+/// Whether it changes anything, here or in the books of who leads; others only read.
+bool is_change(RequestHead::Kind kind);
 /// Does what was asked for; the reply's body, of reply.body_bytes bytes, is in `out`, which has room for the longest.
 /// `in` is the body of that request, and both are aligned as numbers are. Thread-safe.
 ReplyHead answer(ParameterServer& server, const RequestHead& head, std::span<const std::byte> in,

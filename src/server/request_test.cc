@@ -109,7 +109,8 @@ TEST_F(Requests, AClientThatNamesRunsWhichAreNoneIsLost) {
   std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(2);
   Fabric &here = *fabrics[0], &there = *fabrics[1];
   const std::unique_ptr<ParameterServer> one = server();
-  ServerPort port(here, *one, {{.rank = Rank{1}}}, {.view = 1});
+  OrderedServer ordered(*one, {});
+  ServerPort port(here, ordered, {{.rank = Rank{1}}}, {.view = 1});
   const auto tag = [](std::uint32_t turn, Part part) {
     return channel_tag(1, ClientRole::worker, Channel::change, turn, part);
   };

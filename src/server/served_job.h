@@ -46,12 +46,12 @@ class ServedJob {
                                                                          },
                                                                      .max_staleness = max_staleness,
                                                                      .keeps_vectors = hand_out != nullptr});
-      node->port = std::make_unique<ServerPort>(*fabrics_[static_cast<std::size_t>(i)], *node->server, client_ranks,
-                                                ServerPort::Options{.view = 1,
-                                                                    .threads = 2,
-                                                                    .wake = [node = node.get()] { node->link.wake(); },
-                                                                    .heard = i == 0 ? heard : nullptr,
-                                                                    .work = hand_out});
+      node->ordered =
+          std::make_unique<OrderedServer>(*node->server, OrderedServer::Options{.heard = i == 0 ? heard : nullptr});
+      node->port = std::make_unique<ServerPort>(
+          *fabrics_[static_cast<std::size_t>(i)], *node->ordered, client_ranks,
+          ServerPort::Options{
+              .view = 1, .threads = 2, .wake = [node = node.get()] { node->link.wake(); }, .work = hand_out});
       node->link.start(
           *fabrics_[static_cast<std::size_t>(i)], [port = node->port.get()] { return port->advance(); },
           [port = node->port.get()] { return port->in_a_message(); });
@@ -87,6 +87,7 @@ class ServedJob {
   struct ServerNode {
     LinkThread link;
     std::unique_ptr<ParameterServer> server;
+    std::unique_ptr<OrderedServer> ordered;
     std::unique_ptr<ServerPort> port;
     ~ServerNode() { link.stop(); }
   };

@@ -28,8 +28,10 @@ ServerClient::ServerClient(Fabric& fabric, const BlockMap& map, const std::vecto
     const std::size_t fetch = request_bytes(RequestHead::Kind::fetch, blocks, place->floats);
     const std::size_t reply = most_body_bytes(blocks, place->floats);
     place->gathered = Buffer(std::max(push, kMostWords));
-    place->change = std::make_unique<Asked>(server.rank, options_.role, Channel::change, push, reply);
-    place->read = std::make_unique<Asked>(server.rank, options_.role, Channel::read, fetch, reply);
+    const bool may_move = options_.holder != nullptr;
+    const std::uint32_t view = view_of_shelf(options_.view, may_move ? places_.size() : 0);
+    place->change = std::make_unique<Asked>(server.rank, view, options_.role, Channel::change, push, reply, may_move);
+    place->read = std::make_unique<Asked>(server.rank, view, options_.role, Channel::read, fetch, reply, may_move);
     places_.push_back(std::move(place));
   }
 }
@@ -44,11 +46,11 @@ ServerClient::~ServerClient() {
 bool ServerClient::advance() {
   bool moved = false;
   bool answered = false;
-  for (const std::unique_ptr<Place>& place : places_) {
-    for (Asked* asked : {place->change.get(), place->read.get()}) {
-      if (asked->advance(fabric_, options_.view)) {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    for (Asked* asked : {places_[i]->change.get(), places_[i]->read.get()}) {
+      if (asked->advance(fabric_) || (asked->stranded() && ask_again(i, *asked))) {
         moved = true;
-        answered = answered || asked->answered();
+        answered = answered || asked->answered() || asked->due_here();
       }
     }
   }
@@ -57,6 +59,20 @@ bool ServerClient::advance() {
     answered_.notify_all();
   }
   return moved;
+}
+
+bool ServerClient::ask_again(std::size_t place, Asked& asked) {
+  const std::optional<Rank> holder = options_.holder(place);
+  if (!holder) {
+    asked.end_stranded();
+    return true;
+  }
+  if (*holder == asked.server() || *holder == Rank{}) {
+    return false;  // nobody has said yet that it is lost, or the next is not ready
+  }
+  ++places_[place]->moves;
+  asked.move_to(*holder, *holder == fabric_.rank());
+  return true;
 }
 
 bool ServerClient::in_a_message() const {
@@ -105,6 +121,7 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
     return before;
   }
   check(added_ > 0, "what is pushed was added");
+  const std::uint64_t number = next_number();
   for (const std::unique_ptr<Place>& place : places_) {
     float* numbers = place->numbers(place->gathered);
     for (const Place::Part& block : place->parts) {
@@ -134,6 +151,7 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
         .lease = unit.lease,
         .done = unit.done,
         .runs = runs ? runs->runs : RequestHead::kWhole,
+        .number = number,
         .body_bytes = runs ? runs->bytes : request_bytes(RequestHead::Kind::push, place->parts.size(), place->floats)};
   }
   added_ = 0;
@@ -143,8 +161,9 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
 }
 
 void ServerClient::submit(std::span<const std::unique_ptr<Place>> places, std::unique_ptr<Asked> Place::*channel) {
+  const auto is_here = [&](const Place& place) { return place.here || (place.*channel)->server() == fabric_.rank(); };
   for (const std::unique_ptr<Place>& place : places) {
-    if (!place->here) {
+    if (!is_here(*place)) {
       ((*place).*channel)->submit();
     }
   }
@@ -152,16 +171,33 @@ void ServerClient::submit(std::span<const std::unique_ptr<Place>> places, std::u
     options_.wake();
   }
   for (const std::unique_ptr<Place>& place : places) {  // while the others' requests are on their way
-    if (place->here) {
-      ((*place).*channel)->ask(place->here);
+    if (is_here(*place)) {
+      ask_here(static_cast<std::size_t>(&place - places_.data()), *((*place).*channel));
     }
   }
 }
 
+void ServerClient::ask_here(std::size_t place, Asked& asked) {
+  if (places_[place]->here) {
+    asked.ask(places_[place]->here);
+    return;
+  }
+  asked.ask([&](const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
+    return options_.here(place, request, in, out);
+  });
+}
+
 Outcome ServerClient::wait(Asked& asked, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  if (!answered_.wait_until(lock, deadline, [&] { return asked.answered(); })) {
+  if (!answered_.wait_until(lock, deadline, [&] { return asked.answered() || asked.due_here(); })) {
     return {Outcome::Kind::timed_out, {}, "a server did not answer in time"};
+  }
+  if (asked.due_here()) {
+    lock.unlock();
+    const auto place = std::ranges::find_if(places_, [&](const std::unique_ptr<Place>& one) {
+      return one->change.get() == &asked || one->read.get() == &asked;
+    });
+    ask_here(static_cast<std::size_t>(place - places_.begin()), asked);
   }
   if (asked.outcome.ok()) {
     rate_factor_ = asked.reply.rate_factor;
@@ -216,8 +252,11 @@ ServerClient::PushReport ServerClient::report(const UnitReport& done, const std:
   std::span<std::byte> body = std::span(asked.body().data(), kMostWords);
   std::ranges::fill(body, std::byte{});
   std::ranges::copy(std::as_bytes(std::span(words)).first(std::min(words.size(), kMostWords)), body.begin());
-  asked.request = {
-      .kind = RequestHead::Kind::report, .incarnation = options_.incarnation, .done = done, .body_bytes = kMostWords};
+  asked.request = {.kind = RequestHead::Kind::report,
+                   .incarnation = options_.incarnation,
+                   .done = done,
+                   .number = next_number(),
+                   .body_bytes = kMostWords};
   return ask(places_.front(), deadline);
 }
 
@@ -238,7 +277,8 @@ ServerClient::PushReport ServerClient::leave(Clock::time_point deadline) {
   if (!report.outcome.ok()) {
     return report;
   }
-  places_.front()->change->request = {.kind = RequestHead::Kind::leave, .incarnation = options_.incarnation};
+  places_.front()->change->request = {
+      .kind = RequestHead::Kind::leave, .incarnation = options_.incarnation, .number = next_number()};
   return ask(places_.front(), deadline);
 }
 
@@ -247,8 +287,9 @@ ServerClient::PushReport ServerClient::order(RequestHead::Kind kind, float scale
   if (!report.outcome.ok()) {
     return report;
   }
+  const std::uint64_t number = next_number();
   for (const std::unique_ptr<Place>& place : places_) {
-    place->change->request = {.kind = kind, .incarnation = options_.incarnation, .scale = scale};
+    place->change->request = {.kind = kind, .incarnation = options_.incarnation, .scale = scale, .number = number};
   }
   pushing_ = true;
   submit(places_, &Place::change);
@@ -265,6 +306,7 @@ ServerClient::PushReport ServerClient::set_values(std::span<const float> values,
     }
     asked.request = {.kind = RequestHead::Kind::set,
                      .incarnation = options_.incarnation,
+                     .number = next_number(),
                      .body_bytes = request_bytes(RequestHead::Kind::set, (*place)->parts.size(), (*place)->floats)};
     report = ask(*place, deadline);
   }
@@ -277,7 +319,10 @@ ServerClient::PushReport ServerClient::save(std::vector<std::string>& states, Cl
   for (std::unique_ptr<Place>& place : places_) {
     Asked& asked = *place->change;
     std::string& state = states.emplace_back();
+    int moves = place->moves;
+    bool again = false;
     do {
+      again = false;
       asked.request = {.kind = RequestHead::Kind::save, .incarnation = options_.incarnation, .offset = state.size()};
       if (report.outcome.ok()) {
         report = ask(place, deadline);
@@ -285,8 +330,16 @@ ServerClient::PushReport ServerClient::save(std::vector<std::string>& states, Cl
       if (!report.outcome.ok() || report.status != ReplyHead::Status::done) {
         return report;
       }
+      if (const int now = place->moves; now != moves) {  // what it has is of another moment
+        moves = now;
+        state.clear();
+        again = asked.request.offset > 0;
+        if (again) {
+          continue;
+        }
+      }
       state.append(reinterpret_cast<const char*>(asked.reply_body().data()), asked.reply.body_bytes);
-    } while (state.size() < asked.reply.total && asked.reply.body_bytes > 0);
+    } while (again || (state.size() < asked.reply.total && asked.reply.body_bytes > 0));
     if (state.size() != asked.reply.total) {
       report.outcome = {Outcome::Kind::mismatch, {}, "a server told less of its state than it has"};
       return report;
@@ -313,6 +366,7 @@ ServerClient::PushReport ServerClient::restore(const std::vector<std::string>& s
                        .incarnation = options_.incarnation,
                        .offset = sent,
                        .total = state.size(),
+                       .number = next_number(),
                        .body_bytes = bytes};
       report = ask(places_[i], deadline);
       sent += bytes;

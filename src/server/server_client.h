@@ -35,8 +35,14 @@ class ServerClient {
     std::uint64_t incarnation = 0;
     ClientRole role = ClientRole::worker;
     std::function<void()> wake = {};  ///< called when there is something to send
+    /// Of blocks that have two holders: who answers now for what this server of those at the start owned; Rank{}:
+    /// somebody will soon; nothing: nobody does any more. What was asked of one that is lost is asked again of that
+    /// one; which may be this process, by `here`. Thread-safe.
+    std::function<std::optional<Rank>(std::size_t server)> holder = {};
+    std::function<ReplyHead(std::size_t server, const RequestHead&, std::span<const std::byte>, std::span<std::byte>)>
+        here = {};
   };
-  /// `fabric` and `map` are borrowed.
+  /// `fabric` and `map` are borrowed. With Options::holder the server at place i has view_of_shelf(view, i).
   ServerClient(Fabric& fabric, const BlockMap& map, const std::vector<Server>& servers, Options options);
   ~ServerClient();
   ServerClient(const ServerClient&) = delete;
@@ -148,6 +154,12 @@ class ServerClient {
   /// Sends what these places are to be asked on one of their channels.
   void submit(std::span<const std::unique_ptr<Place>> places, std::unique_ptr<Asked> Place::*channel);
   Outcome wait(Asked& asked, Clock::time_point deadline);
+  /// Of a place: whoever was asked is lost. True when somebody else is asked now, or nobody is left to.
+  bool ask_again(std::size_t place, Asked& asked);
+  /// On the thread that waits.
+  void ask_here(std::size_t place, Asked& asked);
+  /// Who asks for a change counts, where it may be asked again.
+  std::uint64_t next_number() { return options_.holder ? ++changes_ : 0; }
   /// Asks one server, on the channel for changes, and waits.
   PushReport ask(std::unique_ptr<Place>& place, Clock::time_point deadline);
 
@@ -171,6 +183,7 @@ class ServerClient {
   bool fetching_ = false;
   bool asking_ = false;
   std::uint64_t order_bytes_ = 0;
+  std::uint64_t changes_ = 0;  ///< that were asked for
   float rate_factor_ = 1;
 
   std::mutex mutex_;

@@ -16,10 +16,16 @@ namespace distbelief {
 /// fabric's.
 class ServerClient::Asked {
  public:
-  enum class State : std::uint8_t { idle, submitted, head, body, answered };
+  /// stranded: whoever was asked is lost, and it is not known yet who is to be asked instead; here: this process is,
+  /// by the thread that waits.
+  enum class State : std::uint8_t { idle, submitted, head, body, stranded, here, answered };
 
-  Asked(Rank server, ClientRole role, Channel channel, std::size_t request_most, std::size_t reply_most)
+  /// With `may_move` what a lost server was asked waits to be asked of another.
+  Asked(Rank server, std::uint32_t view, ClientRole role, Channel channel, std::size_t request_most,
+        std::size_t reply_most, bool may_move)
       : server_(server),
+        view_(view),
+        may_move_(may_move),
         role_(role),
         channel_(channel),
         body_(std::max(request_most, kMostWords)),
@@ -57,31 +63,35 @@ class ServerClient::Asked {
   }
 
   /// True when something moved.
-  bool advance(Fabric& fabric, std::uint32_t view) {
+  bool advance(Fabric& fabric) {
     switch (state_.load(std::memory_order_acquire)) {
       case State::submitted:
-        head_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_head),
+        head_in_.receive(fabric, server_, channel_tag(view_, role_, channel_, turn_, Part::reply_head),
                          std::as_writable_bytes(std::span(&reply, 1)));
-        head_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_head),
+        head_out_.send(fabric, server_, channel_tag(view_, role_, channel_, turn_, Part::request_head),
                        std::as_bytes(std::span(&request, 1)));
         if (request.body_bytes > 0) {
-          body_out_.send(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::request_body), body_bytes());
+          body_out_.send(fabric, server_, channel_tag(view_, role_, channel_, turn_, Part::request_body), body_bytes());
         }
         state_.store(State::head, std::memory_order_relaxed);
         return true;
       case State::head:
         if (!head_out_.ended(fabric, outcome) || !body_out_.ended(fabric, outcome) ||
             !head_in_.ended(fabric, outcome)) {
+          if (outcome.kind == Outcome::Kind::peer_lost && may_move_) {  // the rest would end alike
+            finish(fabric);
+            return true;
+          }
           return false;
         }
         if (outcome.ok() && reply.body_bytes > reply_body_.bytes()) {
           outcome = {Outcome::Kind::mismatch, server_, "a server sent more than it owns"};
         }
         if (!outcome.ok() || reply.body_bytes == 0) {
-          finish();
+          finish(fabric);
           return true;
         }
-        body_in_.receive(fabric, server_, channel_tag(view, role_, channel_, turn_, Part::reply_body),
+        body_in_.receive(fabric, server_, channel_tag(view_, role_, channel_, turn_, Part::reply_body),
                          {reply_body_.data(), static_cast<std::size_t>(reply.body_bytes)});
         state_.store(State::body, std::memory_order_relaxed);
         return true;
@@ -89,16 +99,36 @@ class ServerClient::Asked {
         if (!body_in_.ended(fabric, outcome)) {
           return false;
         }
-        finish();
+        finish(fabric);
         return true;
       case State::idle:
+      case State::stranded:
+      case State::here:
       case State::answered:
         return false;
     }
     return false;
   }
 
-  /// For the fabric's thread.
+  Rank server() const { return server_; }
+
+  // For the fabric's thread.
+
+  bool stranded() const { return state_.load(std::memory_order_relaxed) == State::stranded; }
+  /// What is stranded is asked of another, or, with `here`, of this process; what is asked from now on, too.
+  void move_to(Rank server, bool here) {
+    server_ = server;
+    turn_ = 0;
+    outcome = {};
+    reply = {};
+    state_.store(here ? State::here : State::submitted, std::memory_order_release);
+  }
+  /// There is nobody to ask.
+  void end_stranded() { state_.store(State::answered, std::memory_order_release); }
+
+  /// For the thread that waits.
+  bool due_here() const { return state_.load(std::memory_order_acquire) == State::here; }
+
   bool in_a_message() const {
     const State state = state_.load(std::memory_order_acquire);
     return state == State::body || (state == State::head && body_out_.open());
@@ -113,12 +143,19 @@ class ServerClient::Asked {
  private:
   std::span<std::byte> body_bytes() const { return {body_.data(), static_cast<std::size_t>(request.body_bytes)}; }
 
-  void finish() {
+  void finish(Fabric& fabric) {
     ++turn_;
+    if (may_move_ && outcome.kind == Outcome::Kind::peer_lost) {
+      give_up(fabric);
+      state_.store(State::stranded, std::memory_order_relaxed);
+      return;
+    }
     state_.store(State::answered, std::memory_order_release);
   }
 
-  const Rank server_;
+  Rank server_;
+  const std::uint32_t view_;
+  const bool may_move_;
   const ClientRole role_;
   const Channel channel_;
   std::atomic<State> state_ = State::idle;
@@ -143,6 +180,7 @@ struct ServerClient::Place {
   std::vector<FloatRun> fetched_runs;        ///< these two: of the fetch on its way, if it is of runs
   std::vector<std::int64_t> fetched_places;  ///< where they begin in the flat space
   std::unique_ptr<Asked> change, read;
+  std::atomic<int> moves = 0;  ///< how often another server was found to hold the blocks
 
   std::size_t versions_bytes() const { return parts.size() * sizeof(std::uint64_t); }
   std::span<std::uint64_t> versions(const Buffer& body) const { return body.as<std::uint64_t>().first(parts.size()); }

@@ -16,12 +16,14 @@ ServerClient::PushReport ServerClient::run_vectors(std::span<const VectorOrder> 
   if (!report.outcome.ok()) {
     return report;
   }
+  const std::uint64_t number = next_number();
   for (const std::unique_ptr<Place>& place : places_) {
     Asked& asked = *place->change;
     std::memcpy(asked.body().data(), orders.data(), orders.size_bytes());
     asked.request = {.kind = RequestHead::Kind::vectors,
                      .incarnation = options_.incarnation,
                      .low_water = low_water,
+                     .number = number,
                      .body_bytes = orders.size_bytes()};
   }
   pushing_ = true;

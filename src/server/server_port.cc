@@ -13,13 +13,6 @@
 #include "server/request.h"
 
 namespace distbelief {
-namespace {
-
-/// Of a server: to hand a request over to another thread and back would take longer than to answer it.
-constexpr std::size_t kFewFloats = 128 * 1024;
-
-}  // namespace
-
 /// One channel of one client. All but `state` belongs to the fabric's thread, except while it is being answered.
 class ServerPort::Served {
  public:
@@ -44,6 +37,9 @@ class ServerPort::Served {
       case State::body:
         return arrived(port, body_in_) && take_body(port);
       case State::answered:
+        if (!port.ordered_.log().durable(position_)) {
+          return false;
+        }
         reply(port);
         return true;
       case State::replying:
@@ -60,7 +56,8 @@ class ServerPort::Served {
   }
   /// False when it has to wait. On any thread, while it is being answered.
   bool try_answer(ServerPort& port) {
-    const std::optional<ReplyHead> reply = port.try_answer(request_, in_bytes(), {out_.data(), out_.bytes()});
+    const std::optional<ReplyHead> reply =
+        port.try_answer(request_, in_bytes(), {out_.data(), out_.bytes()}, position_);
     if (reply) {
       reply_ = *reply;
       if (is_quick()) {
@@ -156,12 +153,13 @@ class ServerPort::Served {
   std::uint32_t turn_ = 0;
   RequestHead request_;
   ReplyHead reply_;
+  std::uint64_t position_ = 0;  ///< in the order of changes: the reply is sent when the backup has it too
   Buffer in_, out_;
   PendingTransfer head_in_, body_in_, head_out_, body_out_;
 };
 
-ServerPort::ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Client>& clients, Options options)
-    : fabric_(fabric), server_(server), options_(std::move(options)) {
+ServerPort::ServerPort(Fabric& fabric, OrderedServer& server, const std::vector<Client>& clients, Options options)
+    : fabric_(fabric), ordered_(server), server_(server.server()), options_(std::move(options)) {
   for (const Client& client : clients) {
     for (const Channel channel : {Channel::change, Channel::read}) {
       served_.push_back(std::make_unique<Served>(client, channel));
@@ -187,26 +185,34 @@ ServerPort::~ServerPort() {
 
 ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
   const Clock::time_point deadline = Clock::now() + options_.patience;
+  std::uint64_t position = 0;
+  std::optional<ReplyHead> reply;
   std::unique_lock lock(mutex_);
   while (Clock::now() < deadline) {
     const std::uint64_t seen = changes_;
     lock.unlock();
-    if (const std::optional<ReplyHead> reply = try_answer(request, in, out)) {
-      return *reply;
-    }
+    reply = try_answer(request, in, out, position);
     lock.lock();
+    if (reply) {
+      break;
+    }
     ++waiting_here_;
     changed_for_here_.wait_until(lock, deadline, [&] { return changes_ != seen; });
     --waiting_here_;
   }
   lock.unlock();
-  return answer_now(request, in, out);
+  if (!reply) {
+    reply = answer_now(request, in, out, position);
+  }
+  (void)ordered_.log().wait_until_durable(position, deadline);
+  return *reply;
 }
 
 std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std::span<const std::byte> in,
-                                                std::span<std::byte> out) {
+                                                std::span<std::byte> out, std::uint64_t& position) {
   const bool may_wait = !nobody_waits_ && request.awaits_newer != 0;
   if (request.kind == RequestHead::Kind::work && options_.work) {
+    position = 0;
     const std::optional<Work> work = options_.work(request);
     if (!work) {
       return may_wait ? std::nullopt : std::optional(ReplyHead{});
@@ -217,21 +223,16 @@ std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std:
   if (may_wait && must_wait(server_, request, in)) {
     return std::nullopt;
   }
-  return answer_now(request, in, out);
+  return answer_now(request, in, out, position);
 }
 
-ReplyHead ServerPort::answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
-  ReplyHead reply = distbelief::answer(server_, request, in, out);
+ReplyHead ServerPort::answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out,
+                                 std::uint64_t& position) {
+  ReplyHead reply = ordered_.answer(request, in, out, position);
   reply.pushed_bytes = pushed_bytes_;
   reply.fetched_bytes = fetched_bytes_;
-  if (request.kind == RequestHead::Kind::fetch) {
-    return reply;
-  }
-  server_changed();
-  if (options_.heard) {
-    const auto* text = reinterpret_cast<const char*>(in.data());
-    const bool reports = request.kind == RequestHead::Kind::report;
-    options_.heard(request, reply, reports ? std::string_view(text, ::strnlen(text, in.size())) : std::string_view());
+  if (request.kind != RequestHead::Kind::fetch) {
+    server_changed();
   }
   return reply;
 }

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/parameter_server.h"
+#include "server/ordered_server.h"
 #include "server/wire.h"
 #include "transport/fabric.h"
 
@@ -23,15 +23,15 @@ namespace distbelief {
 /// notice.
 class ServerPort {
  public:
+  /// Of a server: to hand a request over to another thread and back would take longer than to answer it.
+  static constexpr std::size_t kFewFloats = 128 * 1024;
+
   struct Options {
     std::uint32_t view = 0;
     int threads = 1;                                      ///< that answer
     Clock::duration patience = std::chrono::minutes(10);  ///< of a client in this process
     std::function<void()> wake = {};  ///< called when there is something to send: wakes the thread of advance()
     std::function<void()> thread_begins = {};  ///< called first on each thread that answers
-    /// Called for each push and report after it was answered, and before its client hears of that; on any of the
-    /// port's threads. `words` are those of a report.
-    std::function<void(const RequestHead& request, const ReplyHead& reply, std::string_view words)> heard = {};
     /// What a client that asks for work is to do; nothing: there is nothing, until server_changed() says that there may
     /// be. Thread-safe.
     std::function<std::optional<Work>(const RequestHead& request)> work = {};
@@ -40,8 +40,8 @@ class ServerPort {
     Rank rank = {};
     ClientRole role = ClientRole::worker;
   };
-  /// `fabric` and `server` are borrowed.
-  ServerPort(Fabric& fabric, ParameterServer& server, const std::vector<Client>& clients, Options options);
+  /// `fabric` and `server` are borrowed. For the thread that uses the fabric, or before it begins.
+  ServerPort(Fabric& fabric, OrderedServer& server, const std::vector<Client>& clients, Options options);
   ~ServerPort();
   ServerPort(const ServerPort&) = delete;
   ServerPort& operator=(const ServerPort&) = delete;
@@ -50,7 +50,8 @@ class ServerPort {
   bool advance();
   /// For the same thread: the body of a request or a reply is on its way.
   bool in_a_message() const;
-  /// The same for a client in this process, which waits for what it asks for; thread-safe.
+  /// The same for a client in this process, which waits for what it asks for, and until the backup has it too;
+  /// thread-safe.
   ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
   /// The server's parameters or its rules were changed by other means than requests: who waits may be answered.
   void server_changed();
@@ -63,11 +64,13 @@ class ServerPort {
   void answer_all(const std::stop_token& stop);
   /// Nothing: it has to wait.
   std::optional<ReplyHead> try_answer(const RequestHead& request, std::span<const std::byte> in,
-                                      std::span<std::byte> out);
-  ReplyHead answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
+                                      std::span<std::byte> out, std::uint64_t& position);
+  ReplyHead answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out,
+                       std::uint64_t& position);
   void hand_over(Served& served);
 
   Fabric& fabric_;
+  OrderedServer& ordered_;
   ParameterServer& server_;
   const Options options_;
   std::vector<std::unique_ptr<Served>> served_;

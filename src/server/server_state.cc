@@ -13,6 +13,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::size_t kNumbersOfALease = 5;
+constexpr auto kFloatsOfAUnit = static_cast<std::uint64_t>(ParameterTable::kAlignment);  // that blocks are cut in
 constexpr std::uint64_t kMostArrays = 12;                         // of a block: values, slots, what is gathered
 constexpr std::uint64_t kMostOfTheRest = std::uint64_t{1} << 28;  // bytes
 
@@ -84,11 +85,44 @@ SavedLeases saved_leases(std::string_view state, const std::string& source) {
   return saved;
 }
 
-void ParameterServer::Block::visit_state(StateVisitor& visitor) const {
+void for_each_saved_block(std::string_view state, const std::string& source, const ParameterTable& table,
+                          const UpdateRule& rule, bool keeps_vectors, const BlockVisit& visit) {
+  StateReader reader(state, source);
+  SavedLeases saved;
+  visit_leases(reader, saved);
+  std::uint64_t factor = 0;
+  reader.number("rate_factor", factor);
+  while (!reader.at_end()) {
+    std::vector<std::uint64_t> numbers;
+    reader.numbers("block", numbers);
+    if (numbers.size() != 2 || numbers[0] >= numbers[1] || numbers[1] > static_cast<std::uint64_t>(table.size()) ||
+        numbers[0] % kFloatsOfAUnit != 0 || numbers[1] % kFloatsOfAUnit != 0) {
+      throw FileError(source + ": expected the state of a parameter server of this network: a block is of none");
+    }
+    const Range range = {static_cast<std::int64_t>(numbers[0]), static_cast<std::int64_t>(numbers[1])};
+    const Buffer values = float_buffer(range.size());
+    ParameterShard block(table, range, rule, values.as<float>());
+    LeaseWatch watch(reader, source);
+    block.visit_values_and_state(watch);
+    std::optional<RangeVectors> vectors;
+    if (keeps_vectors && range.end <= table.optimized_size()) {
+      vectors.emplace(table, range, values.as<float>()).visit_state(watch);
+    }
+    visit(block, vectors ? &*vectors : nullptr);
+  }
+}
+
+void ParameterServer::visit_blocks(const BlockVisit& visit) const {
+  for (const Block& block : blocks_) {
+    visit(*block.shard, block.vectors.get());
+  }
+}
+
+void ParameterServer::Block::visit_state(StateVisitor& visitor, bool all) const {
   shard->visit_values_and_state(visitor);
   if (vectors) {
     shard->rewrite([&] {
-      vectors->visit_state(visitor);
+      vectors->visit_state(visitor, all);
       return false;
     });
   }
@@ -106,6 +140,7 @@ void ParameterServer::set_values(std::span<const float> values) {
 void ParameterServer::mark() {
   const std::scoped_lock lock(leases_mutex_);
   marked_ = true;
+  done_.clear();  // of a save that never came, or that a backup does not hear of
 }
 
 std::optional<std::string> ParameterServer::save() {
@@ -173,6 +208,72 @@ void ParameterServer::restore(std::string_view state, const std::string& source)
       low_water_ = std::min(low_water_, lease.id);
     }
   }
+}
+
+namespace {
+
+void visit_flag(StateVisitor& visitor, std::string_view name, bool& flag) {
+  std::uint64_t value = flag ? 1 : 0;
+  visitor.number(name, value);
+  flag = value != 0;
+}
+
+void visit_set(StateVisitor& visitor, std::string_view name, std::set<std::uint64_t>& set) {
+  std::vector<std::uint64_t> numbers(set.begin(), set.end());
+  visitor.numbers(name, numbers);
+  set = {numbers.begin(), numbers.end()};
+}
+
+void visit_runs(StateVisitor& visitor, std::string_view name, std::map<std::uint64_t, SampleRun>& runs) {
+  constexpr std::size_t kNumbers = 4;
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [id, run] : runs) {
+    numbers.insert(numbers.end(), {id, static_cast<std::uint64_t>(run.epoch), static_cast<std::uint64_t>(run.first),
+                                   static_cast<std::uint64_t>(run.count)});
+  }
+  visitor.numbers(name, numbers);
+  runs.clear();
+  for (std::size_t i = 0; i + kNumbers <= numbers.size(); i += kNumbers) {
+    runs[numbers[i]] = {.epoch = static_cast<std::int64_t>(numbers[i + 1]),
+                        .first = static_cast<std::int64_t>(numbers[i + 2]),
+                        .count = static_cast<std::int64_t>(numbers[i + 3])};
+  }
+}
+
+}  // namespace
+
+void ParameterServer::visit_all(StateVisitor& visitor) {
+  auto factor = std::uint64_t{std::bit_cast<std::uint32_t>(rate_factor_.load())};
+  visitor.number("rate_factor", factor);
+  rate_factor_ = std::bit_cast<float>(static_cast<std::uint32_t>(factor));
+  {
+    const std::scoped_lock lock(pushes_mutex_);
+    visit_set(visitor, "fenced", fenced_);
+    visit_set(visitor, "idle", idle_);
+    visit_flag(visitor, "over", over_);
+  }
+  {
+    const std::scoped_lock lock(leases_mutex_);
+    visitor.number("lowest_lease", low_water_);
+    visit_runs(visitor, "leases", leases_);
+    visit_flag(visitor, "marked", marked_);
+    visit_runs(visitor, "done", done_);
+  }
+  for (const Block& block : blocks_) {
+    block.visit_state(visitor, true);
+  }
+}
+
+std::string ParameterServer::copy() {
+  StateWriter writer;
+  visit_all(writer);
+  return writer.take();
+}
+
+void ParameterServer::become(std::string_view state, const std::string& source) {
+  StateReader reader(state, source);
+  visit_all(reader);
+  reader.expect_end();
 }
 
 ReplyHead ParameterServer::save_piece(std::uint64_t offset, std::span<std::byte> out) {

@@ -30,6 +30,7 @@ class StateReader : public StateVisitor {
   void number(std::string_view name, std::uint64_t& value) override;
   void numbers(std::string_view name, std::vector<std::uint64_t>& values) override;
   void expect_end() const;
+  bool at_end() const { return bytes_.empty(); }
 
  private:
   std::string_view take(std::uint64_t count);

@@ -84,6 +84,12 @@ struct RequestHead {
     save,       ///< at offset 0: keep what the state is now; tell it from `offset` on, as much as a reply holds
     restore,    ///< what is at `offset` of `total` bytes; when all is there it becomes the state
     vectors,    ///< pushes of leases below low_water count as taken from now on; then these orders
+    // These are not for clients: a server orders them itself, and tells its backup.
+    fence,  ///< take nothing more from `incarnation`
+    note,   ///< keep this body, for whoever leads next
+    books,  ///< what the books of who leads were before anything was heard: those of a run that goes on
+    copy,   ///< to a new backup: what is at `offset` of `total` bytes of all that there is
+    whole,  ///< to a new backup: it has now all that was acknowledged, and what comes is acknowledged when it has it
   };
   Kind kind = Kind::push;
   std::uint32_t wants_values = 0;  ///< push: the reply brings the values after it
@@ -100,6 +106,9 @@ struct RequestHead {
   std::uint64_t total = 0;
   static constexpr std::uint64_t kWhole = ~std::uint64_t{0};
   std::uint64_t runs = kWhole;  ///< push and fetch: of so many runs; or of all that the server owns
+  /// Of a change, counted by its client from 1: one that comes again, to whoever holds the blocks then, is answered as
+  /// it was the first time. 0: it will not come again.
+  std::uint64_t number = 0;
   std::uint64_t body_bytes = 0;
 
   bool in_runs() const { return runs != kWhole; }
@@ -128,20 +137,46 @@ struct ReplyHead {
   std::uint64_t body_bytes = 0;
 };
 
-static_assert(std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead> &&
+/// What a primary tells its backup: a change, and its place in the order of all. Several may be on their way; the
+/// backup acknowledges each when it has done it.
+struct ReplicaHead {
+  std::uint64_t position = 0;
+  RequestHead request = {};
+};
+struct ReplicaAck {
+  std::uint64_t position = 0;
+};
+constexpr std::uint32_t kReplicaSlots = 2;  ///< changes on their way to a backup
+
+static_assert(std::is_trivially_copyable_v<ReplicaHead> && std::is_trivially_copyable_v<ReplicaAck> &&
+              std::is_trivially_copyable_v<RequestHead> && std::is_trivially_copyable_v<ReplyHead> &&
               std::is_trivially_copyable_v<FloatRun> && std::is_trivially_copyable_v<Work> &&
               std::is_trivially_copyable_v<VectorOrder>);
 
 /// Bytes of the words in a report.
 constexpr std::size_t kMostWords = 1024;
 
+/// Views that tags can tell from each other. Where a process answers for several servers of the start, or for several
+/// parts of a network, each has a view of its own.
+constexpr std::uint32_t kViews = 64;
+inline std::uint32_t view_of_shelf(std::uint32_t view, std::size_t shelf) {
+  return (view + static_cast<std::uint32_t>(shelf)) % kViews;
+}
+
 /// Turns of a channel are counted from 0, on both ends. Two processes may be servers of each other, so that requests
 /// and replies need tags of their own. Groups of the same view have other epochs.
 enum class Part : std::uint32_t { request_head, request_body, reply_head, reply_body };
-inline Tag channel_tag(std::uint32_t view, ClientRole role, Channel channel, std::uint32_t turn, Part part) {
+inline Tag numbered_channel_tag(std::uint32_t view, std::uint32_t number, std::uint32_t turn, Part part) {
   constexpr std::uint32_t kServerEpoch = 0x80;
-  const std::uint32_t number = 2 * static_cast<std::uint32_t>(role) + static_cast<std::uint32_t>(channel);
   return {view ^ (kServerEpoch + (number << 6U)), 4 * turn + static_cast<std::uint32_t>(part)};
+}
+inline Tag channel_tag(std::uint32_t view, ClientRole role, Channel channel, std::uint32_t turn, Part part) {
+  return numbered_channel_tag(view, 2 * static_cast<std::uint32_t>(role) + static_cast<std::uint32_t>(channel), turn,
+                              part);
+}
+/// Between the two holders of a shelf.
+inline Tag replica_tag(std::uint32_t view, std::uint32_t turn, Part part) {
+  return numbered_channel_tag(view, 4, turn, part);
 }
 
 }  // namespace distbelief

@@ -27,7 +27,7 @@ StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
   if (const Outcome outcome = buckets_.finish(); !outcome.ok()) {
     return lost_report(outcome);
   }
-  const StepExchange::Own own = {*batch, sums, contributions(*batch, lanes), request.stop};
+  const StepExchange::Own own = {*batch, sums, contributions(*batch, lanes), {request.stop, request.regroup}};
   return exchange_.finish_step(
       replica_, own, batches, deadline, [&](const StepExchange::Told& told, WholeUpdate& update) {
         average_observed(replica_.table(), lanes[0], told.contributions);

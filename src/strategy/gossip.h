@@ -38,6 +38,7 @@ class Gossip : public Strategy {
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   [[nodiscard]] StepReport settle(BatchStream& batches) override;
+  bool in_step() const override { return false; }
   /// After settle() and before the next step; members differ otherwise.
   bool holds_state() const override { return rounds_.sent() == settled_; }
   void visit_state(StateVisitor& visitor) override;

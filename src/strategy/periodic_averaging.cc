@@ -96,7 +96,8 @@ StepReport PeriodicAveraging::meet(BatchStream& batches, bool stop, Clock::time_
   if (!culprit_.empty()) {
     telling.loss = std::numeric_limits<double>::quiet_NaN();
   }
-  if (const Outcome outcome = exchange_.tell(telling, 0, ids_since_meeting_, stop, deadline, told); !outcome.ok()) {
+  if (const Outcome outcome = exchange_.tell(telling, 0, ids_since_meeting_, {.stop = stop}, deadline, told);
+      !outcome.ok()) {
     return lost_report(outcome);
   }
   batches.leased_by_others(told.others);
@@ -104,7 +105,7 @@ StepReport PeriodicAveraging::meet(BatchStream& batches, bool stop, Clock::time_
   waiting_.insert(waiting_.end(), told.others.begin(), told.others.end());
   since_meeting_ = {};
   ids_since_meeting_.clear();
-  StepReport report = {.sums = told.sums, .stop = told.stop};
+  StepReport report = {.sums = told.sums, .stop = told.wishes.stop};
   if (!std::isfinite(told.sums.loss)) {
     report.outcome = StepReport::Outcome::diverged;
     report.culprit = culprit_;

@@ -33,6 +33,7 @@ class PeriodicAveraging : public Strategy {
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   [[nodiscard]] StepReport settle(BatchStream& batches) override;
+  bool in_step() const override { return false; }
   /// After an average and before the next step; members differ otherwise.
   bool holds_state() const override { return steps_since_average_ == 0; }
   void visit_state(StateVisitor& visitor) override;

@@ -4,9 +4,10 @@
 
 namespace distbelief {
 
-/// Synchronous SGD with a root: gradients are summed at the first member, which alone keeps the optimizer's state,
-/// makes the update and sends the parameters back to all. Twice the traffic of AllReduce at the root, a fraction of its
-/// memory elsewhere.
+/// Synchronous SGD with a root: gradients are summed at the first member, which alone decides on the update and sends
+/// the parameters back to all. Twice the traffic of AllReduce at the root, a fraction of its memory elsewhere: only the
+/// root and the second member, which is told the sum of gradients and makes the same update, keep the optimizer's
+/// state. So it is not lost when one of them dies.
 class RootUpdate : public Strategy {
  public:
   /// All but `options` are borrowed.
@@ -14,18 +15,30 @@ class RootUpdate : public Strategy {
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   bool holds_state() const override { return shard_.has_value(); }
-  /// Of the root; the others have nothing to keep.
+  /// Of the root and the second member; the others have nothing to keep.
   void visit_state(StateVisitor& visitor) override;
 
  private:
+  /// What all know of the step whose update is made.
+  struct Making {
+    std::span<float> gradient;  ///< the root's: of all members
+    std::int64_t rows = 0;
+    std::uint64_t epoch = 0;
+    const UpdateOptions& options;
+  };
   /// All learn what became of the root's update, and get the parameters that it made.
-  Outcome share(WholeUpdate& update, Clock::time_point deadline);
+  Outcome share(const Making& making, WholeUpdate& update, Clock::time_point deadline);
+  WholeUpdate apply(const Making& making);
+  bool is_root() const { return group_.position() == 0; }
+  /// The root's bytes become the second member's; nothing happens elsewhere.
+  Outcome tell_second(std::span<std::byte> bytes, Clock::time_point deadline);
 
   Replica& replica_;
   Group& group_;
   const GroupOptions options_;
-  std::optional<ParameterShard> shard_;  ///< the root's
+  std::optional<ParameterShard> shard_;  ///< the root's and the second member's
   StepExchange exchange_;
+  std::uint32_t told_second_ = 0;  ///< messages
 };
 
 }  // namespace distbelief

@@ -19,7 +19,7 @@ TEST(RootUpdate, WhatTheRootUpdatedCountsThoughAWorkerDiedBeforeItGotTheParamete
       ASSERT_TRUE(member.group->reduce(zeros, 0, deadline).ok());
       const Batch& batch = *member.samples.next();
       StepExchange::Told told;
-      ASSERT_TRUE(StepExchange(*member.group, kBatch).tell({}, 1, batch.ids, false, deadline, told).ok());
+      ASSERT_TRUE(StepExchange(*member.group, kBatch).tell({}, 1, batch.ids, {}, deadline, told).ok());
       return;
     }
     const StepReport report = member.step();

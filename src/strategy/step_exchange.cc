@@ -13,7 +13,7 @@ namespace distbelief {
 namespace {
 
 /// Places in a member's slot; the samples' ids follow.
-enum Place : std::size_t { kLoss, kCorrect, kRows, kContributions, kStop, kIds, kFirstId };
+enum Place : std::size_t { kLoss, kCorrect, kRows, kContributions, kStop, kRegroup, kIds, kFirstId };
 
 constexpr std::size_t kCulpritBytes = 256;
 
@@ -64,14 +64,15 @@ StepExchange::StepExchange(Group& group, std::int64_t most_rows)
 }
 
 Outcome StepExchange::tell(const LossSums& sums, std::int64_t contributions, std::span<const std::uint64_t> ids,
-                           bool stop, Clock::time_point deadline, Told& told) {
+                           Wishes wishes, Clock::time_point deadline, Told& told) {
   check(kFirstId + ids.size() <= slot_, "a member takes at most its share of a batch");
   std::uint64_t* own = numbers_.data() + slot_ * static_cast<std::size_t>(group_.position());
   own[kLoss] = std::bit_cast<std::uint64_t>(sums.loss);
   own[kCorrect] = static_cast<std::uint64_t>(sums.correct);
   own[kRows] = static_cast<std::uint64_t>(sums.rows);
   own[kContributions] = static_cast<std::uint64_t>(contributions);
-  own[kStop] = stop ? 1 : 0;
+  own[kStop] = wishes.stop ? 1 : 0;
+  own[kRegroup] = wishes.regroup ? 1 : 0;
   own[kIds] = ids.size();
   std::ranges::copy(ids, own + kFirstId);
   if (Outcome outcome = group_.all_gather(numbers_, deadline); !outcome.ok()) {
@@ -83,7 +84,8 @@ Outcome StepExchange::tell(const LossSums& sums, std::int64_t contributions, std
     told.sums += {std::bit_cast<double>(slot[kLoss]), static_cast<std::int64_t>(slot[kCorrect]),
                   static_cast<std::int64_t>(slot[kRows])};
     told.contributions += static_cast<std::int64_t>(slot[kContributions]);
-    told.stop = told.stop || slot[kStop] != 0;
+    told.wishes.stop = told.wishes.stop || slot[kStop] != 0;
+    told.wishes.regroup = told.wishes.regroup || slot[kRegroup] != 0;
     if (position != group_.position()) {
       const auto count = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(slot[kIds], slot_ - kFirstId));
       told.others.insert(told.others.end(), slot + kFirstId, slot + kFirstId + count);
@@ -111,7 +113,7 @@ Outcome StepExchange::tell_culprit(std::string& culprit, Clock::time_point deadl
 
 StepReport StepExchange::diverged(Replica& replica, const Own& own, const Told& told, BatchStream& batches,
                                   Clock::time_point deadline) {
-  StepReport report = {.outcome = StepReport::Outcome::diverged, .sums = told.sums, .stop = told.stop};
+  StepReport report = {.outcome = StepReport::Outcome::diverged, .sums = told.sums, .stop = told.wishes.stop};
   if (!std::isfinite(own.sums.loss)) {
     report.culprit = replica.find_nonfinite(own.batch);
   }
@@ -125,7 +127,7 @@ StepReport StepExchange::diverged(Replica& replica, const Own& own, const Told& 
 StepReport StepExchange::finish_step(Replica& replica, const Own& own, BatchStream& batches, Clock::time_point deadline,
                                      const Update& update) {
   Told told;
-  if (const Outcome outcome = tell(own.sums, own.contributions, own.batch.ids, own.stop, deadline, told);
+  if (const Outcome outcome = tell(own.sums, own.contributions, own.batch.ids, own.wishes, deadline, told);
       !outcome.ok()) {
     return lost_report(outcome);
   }
@@ -135,7 +137,7 @@ StepReport StepExchange::finish_step(Replica& replica, const Own& own, BatchStre
   }
   WholeUpdate made = {.applied = false};
   const Outcome outcome = update(told, made);
-  StepReport report = {.sums = told.sums, .stop = told.stop};
+  StepReport report = {.sums = told.sums, .stop = told.wishes.stop, .regroup = told.wishes.regroup};
   if (!outcome.ok()) {
     report = lost_report(outcome);
     report.sums = told.sums;

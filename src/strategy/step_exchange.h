@@ -16,6 +16,12 @@ struct GroupOptions {
   Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
 };
 
+/// What a member wants all to do after a step.
+struct Wishes {
+  bool stop = false;
+  bool regroup = false;  ///< to take in members that came
+};
+
 /// What the members of a synchronous group tell each other in every step besides gradients: sums of losses, the samples
 /// they took, and whether someone was asked to stop. One message round; all members get the same answer.
 class StepExchange {
@@ -27,10 +33,10 @@ class StepExchange {
     LossSums sums;
     std::int64_t contributions = 0;     ///< gradients that were summed: lanes with rows, of all members
     std::vector<std::uint64_t> others;  ///< samples that other members took
-    bool stop = false;
+    Wishes wishes;                      ///< of any of them
   };
   /// Tells ours and returns everybody's in `told`.
-  Outcome tell(const LossSums& sums, std::int64_t contributions, std::span<const std::uint64_t> ids, bool stop,
+  Outcome tell(const LossSums& sums, std::int64_t contributions, std::span<const std::uint64_t> ids, Wishes wishes,
                Clock::time_point deadline, Told& told);
 
   /// What this member did in a step whose gradients are summed.
@@ -38,7 +44,7 @@ class StepExchange {
     const Batch& batch;
     LossSums sums;
     std::int64_t contributions = 0;
-    bool stop = false;
+    Wishes wishes = {};
   };
   /// Makes the update; what became of it is the same for all members. When a member is lost meanwhile, `update` says
   /// whether it was made here.

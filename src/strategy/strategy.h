@@ -54,7 +54,8 @@ class BatchStream {
 
 struct StepRequest {
   UpdateOptions update;
-  bool stop = false;  ///< this process was asked to stop
+  bool stop = false;     ///< this process was asked to stop
+  bool regroup = false;  ///< this process knows of members that came; of use to strategies that are in step
   /// A strategy that makes many small updates may make so many of them before it returns; others make one.
   std::int64_t most_updates = 1;
   /// The rate of the i-th of them, from 0; of the first it is update.rate. Thread-safe. Empty: that of the first.
@@ -76,6 +77,7 @@ struct StepReport {
   /// diverged: what is not finite, with the name of the layer or parameter that is first; group_lost: who, and why.
   std::string culprit = {};
   bool stop = false;       ///< a member was asked to stop; all hear of it after the same step
+  bool regroup = false;    ///< likewise, a member knows of others that came
   bool completed = false;  ///< group_lost: but the step's update is in the parameters here
 };
 
@@ -93,6 +95,8 @@ class Strategy {
   /// members call it after the same step. Reports sums that no step has reported yet; never end_of_epoch. A strategy
   /// may only show what is common until the next step.
   [[nodiscard]] virtual StepReport settle(BatchStream& /*batches*/) { return {}; }
+  /// Whether all members have the same parameters after every step, and not only after settle() and now and then.
+  virtual bool in_step() const { return true; }
   /// Whether the replica's values and visit_state() are, here and now, all that a checkpoint needs.
   virtual bool holds_state() const { return true; }
   /// Names all that must survive a restart, besides the replica's values: slots, clocks, ledgers.

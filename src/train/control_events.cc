@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "comm/group.h"
+
 namespace distbelief {
 namespace {
 
@@ -16,25 +18,113 @@ void ControlEvents::operator()(const MemberEvent& event) {
   write_down(event);
   if (const auto* lost = std::get_if<MemberLost>(&event)) {
     const std::scoped_lock lock(mutex_);
-    lost_.emplace_back(lost->member.rank, describe(lost->member) + ": " + lost->reason);
+    lost_.push_back({lost->member, lost->reason});
     tell_fabric();
     changed_.notify_all();
-  } else if (const auto* view = std::get_if<View>(&event);
-             view != nullptr && view->number > 1 && !view->peaceful && bond_ == Bond::all_or_none) {
-    // Who failed and left is not there any more either.
+  } else if (const auto* view = std::get_if<View>(&event)) {
     const std::scoped_lock lock(mutex_);
-    changed_view_ = view->reason;
-    tell_fabric();
-  } else if (const auto* changed = std::get_if<View>(&event); changed != nullptr && bond_ == Bond::each_link) {
-    const std::scoped_lock lock(mutex_);
-    lose_those_that_left(*changed);
+    heard(*view);
+    changed_.notify_all();
   } else if (const auto* order = std::get_if<Order>(&event)) {
-    stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers);
+    stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers) || order->what == Order::What::leave;
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
+    fenced_ = fenced_ || gone->fenced;
     end_all_waits("the coordinator is lost: " + gone->reason);
   } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
     end_all_waits("the job has ended without this process: " + ended->reason);
   }
+}
+
+void ControlEvents::heard(const View& view) {
+  const View* const before = views_.empty() ? nullptr : &views_.rbegin()->second;
+  if (before != nullptr) {  // who failed and left is not there any more either, and nobody else tells of it
+    for (const MemberInfo& member : before->members) {
+      const bool known = std::ranges::any_of(lost_, [&](const Loss& loss) { return loss.member.id == member.id; });
+      if (!known && std::ranges::find(view.failed, member.id) != view.failed.end() && bond_ == Bond::regroups) {
+        lost_.push_back({member, view.reason});
+      }
+    }
+  }
+  if (view.number > 1 && !view.peaceful && bond_ == Bond::all_or_none) {
+    changed_view_ = view.reason;
+  }
+  if (views_.empty()) {
+    formed_ = view.number;  // those who begin the job together
+  }
+  views_[view.number] = view;
+  end_views();
+  tell_fabric();
+  if (bond_ == Bond::each_link) {
+    lose_those_that_left(view);
+  }
+}
+
+void ControlEvents::end_views() {
+  if (bond_ != Bond::regroups) {
+    return;
+  }
+  const View& last = views_.rbegin()->second;
+  for (const auto& [number, view] : views_) {
+    const bool lacks = std::ranges::any_of(view.members, [&, number = number](const MemberInfo& member) {
+      return std::ranges::find(last.failed, member.id) != last.failed.end() ||
+             (number > formed_ && last.find(member.rank) == nullptr);
+    });
+    if (lacks) {
+      over_.insert(number);
+    }
+  }
+}
+
+std::optional<View> ControlEvents::next_view(std::uint64_t number, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  const auto find = [&] {
+    return std::find_if(views_.upper_bound(number), views_.end(),
+                        [&](const auto& entry) { return !over_.contains(entry.first); });
+  };
+  changed_.wait_until(lock, deadline, [&] { return find() != views_.end() || coordinator_gone_; });
+  if (coordinator_gone_ || find() == views_.end()) {
+    return std::nullopt;
+  }
+  return find()->second;
+}
+
+std::uint64_t ControlEvents::newest_with_newcomers() {
+  const std::scoped_lock lock(mutex_);
+  const auto formed = views_.find(formed_);
+  for (auto view = views_.rbegin(); formed != views_.end() && view != views_.rend() && view->first > formed_; ++view) {
+    const bool has_newcomers = std::ranges::any_of(
+        view->second.members, [&](const MemberInfo& member) { return formed->second.find(member.rank) == nullptr; });
+    if (has_newcomers && !over_.contains(view->first)) {
+      return view->first;
+    }
+  }
+  return formed_;
+}
+
+std::optional<View> ControlEvents::view(std::uint64_t number) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = views_.find(number);
+  return found == views_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<MemberInfo> ControlEvents::find(Rank rank) {
+  const std::scoped_lock lock(mutex_);
+  for (auto view = views_.rbegin(); view != views_.rend(); ++view) {
+    if (const MemberInfo* member = view->second.find(rank)) {
+      return *member;
+    }
+  }
+  return std::nullopt;
+}
+
+bool ControlEvents::is_gone(Rank rank) {
+  const std::scoped_lock lock(mutex_);
+  return coordinator_gone_ || views_.empty() || views_.rbegin()->second.find(rank) == nullptr;
+}
+
+void ControlEvents::formed(std::uint64_t number) {
+  const std::scoped_lock lock(mutex_);
+  formed_ = number;
 }
 
 void ControlEvents::end_all_waits(const std::string& reason) {
@@ -52,35 +142,31 @@ void ControlEvents::set_fabric(Fabric* fabric) {
   const std::scoped_lock lock(mutex_);
   fabric_ = fabric;
   tell_fabric();
-  if (fabric_ != nullptr && bond_ == Bond::each_link && last_view_.number > 0) {
-    lose_those_that_left(last_view_);
+  if (fabric_ != nullptr && bond_ == Bond::each_link && !views_.empty()) {
+    lose_those_that_left(views_.rbegin()->second);
   }
 }
 
-std::vector<Rank> ControlEvents::lost() {
+std::vector<ControlEvents::Loss> ControlEvents::lost() {
   const std::scoped_lock lock(mutex_);
-  std::vector<Rank> ranks;
-  for (const auto& [rank, reason] : lost_) {
-    ranks.push_back(rank);
-  }
-  return ranks;
+  return lost_;
 }
 
 std::string ControlEvents::explain(const std::string& seen) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, Clock::now() + kExplainPatience,
                       [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
-  return lost_.empty() ? seen : lost_.front().second;
+  return lost_.empty() ? seen : describe(lost_.front().member) + ": " + lost_.front().reason;
 }
 
-bool ControlEvents::first_alive(int position) {
+bool ControlEvents::first_alive(Rank self) {
   const std::scoped_lock lock(mutex_);
-  for (int rank = 0; rank < position; ++rank) {
-    if (std::ranges::none_of(lost_, [&](const auto& lost) { return lost.first == Rank{rank}; })) {
+  for (int rank = 0; rank < self.value; ++rank) {
+    if (std::ranges::none_of(lost_, [&](const Loss& loss) { return loss.member.rank == Rank{rank}; })) {
       return false;
     }
   }
-  return position > 0;
+  return self.value > 0;
 }
 
 void ControlEvents::write_down(const MemberEvent& event) const {
@@ -93,24 +179,23 @@ void ControlEvents::write_down(const MemberEvent& event) const {
   } else if (const auto* view = std::get_if<View>(&event)) {
     log->line(fmt::format("heard: view {} with {} members: {}", view->number, view->members.size(), view->reason));
   } else if (const auto* order = std::get_if<Order>(&event)) {
-    log->line(fmt::format("heard: order to {}: {}", order->what == Order::What::stop ? "stop" : "write a checkpoint",
+    log->line(fmt::format("heard: order to {}: {}",
+                          order->what == Order::What::stop    ? "stop"
+                          : order->what == Order::What::leave ? "leave"
+                                                              : "write a checkpoint",
                           order->reason));
   }
 }
 
 void ControlEvents::lose_those_that_left(const View& view) {
-  last_view_ = view;
-  if (first_view_.members.empty()) {
-    first_view_ = view;
-    return;
-  }
   // MPI does not tell that a peer is gone. Servers look after each other by themselves, and must not take the end of
   // the one that leads for a loss.
-  const MemberInfo* self = fabric_ == nullptr ? nullptr : first_view_.find(fabric_->rank());
+  const View& first = views_.begin()->second;
+  const MemberInfo* self = fabric_ == nullptr ? nullptr : first.find(fabric_->rank());
   if (self == nullptr || self->role != Role::worker) {
     return;
   }
-  for (const MemberInfo& member : first_view_.members) {
+  for (const MemberInfo& member : first.members) {
     const bool needed = member.role == Role::server || member.rank.value / parts_ == self->rank.value / parts_;
     if (needed && view.find(member.rank) == nullptr) {
       lose(member.rank, describe(member) + " is gone: " + view.reason);
@@ -122,8 +207,13 @@ void ControlEvents::tell_fabric() {
   if (fabric_ == nullptr) {
     return;
   }
-  for (const auto& [rank, reason] : lost_) {
-    lose(rank, reason);
+  for (const Loss& loss : lost_) {
+    lose(loss.member.rank, describe(loss.member) + ": " + loss.reason);
+  }
+  for (const std::uint64_t number : over_) {
+    for (const std::uint32_t epoch : Group::tag_epochs(static_cast<std::uint32_t>(number))) {
+      fabric_->end_epoch(epoch, "is not waited for any more: " + views_.rbegin()->second.reason);
+    }
   }
   // A group without one of its members cannot go on, and whoever waits for a living one may wait in vain. Without a
   // coordinator nobody can tell who is alive.

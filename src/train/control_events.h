@@ -2,9 +2,12 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cluster/member.h"
@@ -17,9 +20,12 @@ namespace distbelief {
 /// Called on the member's thread; all functions are thread-safe.
 class ControlEvents {
  public:
-  /// Whether a group that lost one of its members cannot go on, so that nobody is waited for any more; otherwise each
-  /// link stands for itself.
-  enum class Bond : std::uint8_t { all_or_none, each_link };
+  /// What a loss means to those who live.
+  enum class Bond : std::uint8_t {
+    all_or_none,  ///< the group cannot go on, so that nobody is waited for any more
+    regroups,     ///< the group is over, and the others form a new one of the next view
+    each_link,    ///< each link stands for itself
+  };
   /// `parts`: workers in a row that hold one copy of the network, and cannot do without each other.
   explicit ControlEvents(Bond bond, int parts = 1) : bond_(bond), parts_(parts) {}
 
@@ -34,18 +40,43 @@ class ControlEvents {
   bool stop() const { return stop_; }
   /// There is no coordinator any more, or it has ended the job; nothing new will be heard.
   bool coordinator_lost() const { return coordinator_gone_; }
+  /// The job goes on without this process, which was given up: what others wrote since is not its to write over.
+  bool fenced() const { return fenced_; }
+
+  struct Loss {
+    MemberInfo member;
+    std::string reason;
+  };
   /// Who is dead, in the order in which it became known.
-  std::vector<Rank> lost();
+  std::vector<Loss> lost();
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
   std::string explain(const std::string& seen);
-  /// Whether all members before `position` are lost.
-  bool first_alive(int position);
+  /// Whether all members of lower ranks are lost.
+  bool first_alive(Rank self);
+
+  /// For Bond::regroups: the first view after `number` all of whose members live, as far as is known. Of two members
+  /// that ask, one may get an earlier view, but hears soon that it is over. Waits for it; nothing at the deadline, or
+  /// when none can come.
+  std::optional<View> next_view(std::uint64_t number, Clock::time_point deadline);
+  /// The newest view with members that came since the last that became a group; or that one.
+  std::uint64_t newest_with_newcomers();
+  std::optional<View> view(std::uint64_t number);
+  /// Who that is or was.
+  std::optional<MemberInfo> find(Rank rank);
+  /// Whether the newest view is without it.
+  bool is_gone(Rank rank);
+  /// The members of this view have become a group: that one of them leaves when it is done does not end it. (Before, it
+  /// would be waited for in vain.)
+  void formed(std::uint64_t number);
 
  private:
   void write_down(const MemberEvent& event) const;
+  void heard(const View& view);
   void tell_fabric();
   /// Nobody can tell any more who lives.
   void end_all_waits(const std::string& reason);
+  /// Groups of views with members that are gone are over.
+  void end_views();
   void lose_those_that_left(const View& view);
   void lose(Rank rank, const std::string& reason);
 
@@ -53,13 +84,16 @@ class ControlEvents {
   const int parts_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Fabric* fabric_ = nullptr;                        // these six: guarded by mutex_
-  std::vector<std::pair<Rank, std::string>> lost_;  // with the reason
+  Fabric* fabric_ = nullptr;  // these seven: guarded by mutex_
+  std::vector<Loss> lost_;
   std::string changed_view_;
-  View first_view_, last_view_;
+  std::map<std::uint64_t, View> views_;  // by number
+  std::set<std::uint64_t> over_;         // of these, those whose groups are over
+  std::uint64_t formed_ = 0;             // the last view that became a group
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> coordinator_gone_ = false;
+  std::atomic<bool> fenced_ = false;
   std::atomic<const ProcessLog*> log_ = nullptr;
 };
 

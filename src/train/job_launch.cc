@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "cluster/coordinator.h"
 #include "cluster/job_file.h"
 #include "cluster/launcher.h"
 #include "cluster/member.h"
@@ -29,6 +32,7 @@ constexpr int kBadInput = 2;  // these two: exit codes
 constexpr int kInterrupted = 130;
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
+constexpr std::chrono::milliseconds kShortTurn{5};
 /// For what the coordinator still has to say when all processes have ended.
 constexpr std::chrono::milliseconds kHearPatience{10'000};
 /// Between the end of the job and that of its processes. Longer than an rsh whose host is cut off deserves.
@@ -62,18 +66,15 @@ class Inbox {
 /// One job, from its start to its end.
 class Job {
  public:
-  /// `restarts`: how many there were before.
-  Job(const LaunchOptions& options, const RunConfig& config, RunObserver& observer, int restarts)
+  /// `restarts`: how many there were before, of the whole job. `replacements`: how many dead workers may be replaced.
+  Job(const LaunchOptions& options, const RunConfig& config, RunObserver& observer, int restarts, int replacements)
       : options_(options),
         config_(config),
         restarts_(restarts),
+        replacements_left_(takes_newcomers(config) && config.hosts.empty() ? replacements : 0),
         observer_(observer),
         logs_(options.folder / "logs"),
-        launcher_({.host = this_machine().host, .on_exit = [this](const ProcessExit& exit) {
-                     if (member_ != nullptr) {
-                       member_->report_exit(exit);
-                     }
-                   }}) {
+        launcher_({.host = this_machine().host, .on_exit = [this](const ProcessExit& exit) { saw(exit); }}) {
     std::filesystem::create_directories(logs_);
   }
 
@@ -94,6 +95,7 @@ class Job {
     while (!all_ended) {
       if (!stop_ordered && stop_requested()) {
         stop_ordered = true;
+        replacements_left_ = 0;
         member_->order({.what = Order::What::stop, .reason = "the user asked for it"});
       }
       if (!stopped_at_once_ && options_.stop_at_once && options_.stop_at_once()) {
@@ -102,6 +104,7 @@ class Job {
       }
       all_ended = launcher_.run_until(Clock::now() + kTurn);
       handle_events();
+      start_replacements();
       if (stop_at_ && Clock::now() > *stop_at_) {
         launcher_.stop();
         stop_at_.reset();
@@ -109,7 +112,12 @@ class Job {
     }
     hear_the_rest();
     std::error_code ignored;
-    std::filesystem::remove(job_file_path(options_.folder), ignored);  // a coordinator that was killed could not
+    for (const std::filesystem::path& file : {job_file_path(options_.folder), coordinator_state_path(options_.folder)}) {
+      std::filesystem::remove(file, ignored);  // a coordinator that was killed could not
+    }
+    if (!summary_ && succeeded_) {  // the one that would have handed it on was killed, and its teller was gone
+      summary_ = written_summary(options_.folder, started_);
+    }
     const Launcher::Result& ends = launcher_.result();
     if (death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
       note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
@@ -122,6 +130,16 @@ class Job {
   }
 
  private:
+  void saw(const ProcessExit& exit) {
+    if (member_ != nullptr) {
+      member_->report_exit(exit);
+    }
+    if (exit.name == "coordinator" && exit.starts_again) {
+      observer_.note(fmt::format("coordinator (pid {} on {}) {}: started again, training goes on", exit.pid, exit.host,
+                                 describe(ProcessEnd{.exit_code = exit.exit_code, .signal = exit.signal})));
+    }
+  }
+
   ProcessSpec process(const std::string& name, std::vector<std::string> argv) const {
     return {.name = name, .argv = std::move(argv), .environment = environment(), .log = log_of(name)};
   }
@@ -148,7 +166,8 @@ class Job {
 
   void start_coordinator() {
     remove_stale_job_file(options_.folder);
-    launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}));
+    launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}),
+                    {.times = kCoordinatorReturns, .only_when_killed = true, .arguments = {"--again"}});
     const Clock::time_point deadline = Clock::now() + kBeginPatience;
     while (!std::filesystem::exists(job_file_path(options_.folder))) {
       if (launcher_.run_until(Clock::now() + std::chrono::milliseconds(5)) || Clock::now() > deadline) {
@@ -167,7 +186,19 @@ class Job {
     request.pid = ::getpid();
     request.role = Role::launcher;
     request.on_event = [this](const MemberEvent& event) { inbox_.put(event); };
-    Member::Joined joined = Member::join(job_.address, std::move(request), Clock::now() + kBeginPatience);
+    Member::Joined joined;
+    std::atomic<bool> done = false;
+    {
+      const std::jthread joins([&] {
+        joined = Member::join(job_.address, request, Clock::now() + kBeginPatience);
+        done = true;
+      });
+      while (!done) {  // the coordinator may die meanwhile, as at any time, and is started again by this thread
+        if (launcher_.run_until(Clock::now() + kShortTurn)) {
+          std::this_thread::sleep_for(kShortTurn);
+        }
+      }
+    }
     if (joined.member == nullptr) {
       throw Error("cannot reach the job's coordinator: " + joined.reason);
     }
@@ -193,7 +224,7 @@ class Job {
         invitation.rank = rank;
         invitation.launch = launcher_.next_launch();
         spec.input = invitation.text();
-        launcher_.start(spec, 0, Launcher::WhenLost::others_go_on);
+        launcher_.start(spec, {}, Launcher::WhenLost::others_go_on);
       }
     }
   }
@@ -228,7 +259,26 @@ class Job {
     for (std::int64_t rank = 0; rank < processes_of(config_); ++rank) {
       worker.back() = std::to_string(rank);
       const std::string name = fmt::format("{} {}", role_of_rank(config_, static_cast<int>(rank)), rank);
-      launcher_.start(process(name, worker), 0, Launcher::WhenLost::others_go_on);
+      launcher_.start(process(name, worker), {}, Launcher::WhenLost::others_go_on);
+    }
+  }
+
+  /// A worker that died is followed by a newcomer, which the others take in between two steps.
+  void replace(const MemberInfo& dead) {
+    if (dead.role != Role::worker || replacements_left_ == 0 || over_) {
+      return;
+    }
+    --replacements_left_;
+    ++due_;
+    observer_.note(fmt::format("{} is replaced ({} of {} restarts)", describe(dead), ++replaced_ + restarts_,
+                               config_.restarts));
+  }
+
+  void start_replacements() {
+    for (; due_ > 0 && !over_; --due_) {
+      const std::string name = fmt::format("newcomer {}", ++newcomers_);
+      launcher_.start(process(name, {options_.program, "worker", options_.folder, "--transport", "socket", "--late"}), {},
+                      Launcher::WhenLost::others_go_on);
     }
   }
 
@@ -254,8 +304,10 @@ class Job {
       } else if (const auto* lost = std::get_if<MemberLost>(&event)) {
         note_death(fmt::format("{}: {}", describe(lost->member), lost->reason),
                    process_log_path(options_.folder, role_name(lost->member.role), lost->member.rank.value));
+        replace(lost->member);
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
         over_ = true;
+        succeeded_ = ended->succeeded;
         if (!ended->succeeded && problem_.empty()) {
           problem_ = ended->reason;
         }
@@ -299,6 +351,10 @@ class Job {
   const LaunchOptions& options_;
   const RunConfig& config_;
   const int restarts_;
+  int replacements_left_;
+  int replaced_ = 0;
+  int due_ = 0;        // newcomers that are to be started
+  int newcomers_ = 0;  // that were
   RunObserver& observer_;
   const std::filesystem::path logs_;
   JobFile job_;
@@ -308,6 +364,8 @@ class Job {
   std::optional<RunSummary> summary_;
   std::string problem_;
   std::string death_;                         // the first
+  bool succeeded_ = false;                    // as the coordinator said
+  const std::filesystem::file_time_type started_ = std::filesystem::file_time_type::clock::now();
   bool stopped_at_once_ = false;              // the user asked a second time
   bool over_ = false;                         // no events will come
   std::optional<Clock::time_point> stop_at_;  // the job has ended; who has not by then is stopped or cut off
@@ -338,7 +396,8 @@ RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& con
     adopt_orphans();
   }
   for (int restarts = 0;; ++restarts) {
-    const Job::Result result = Job(options, config, observer, restarts).run(stop_requested);
+    const int left = static_cast<int>(config.restarts) - restarts;
+    const Job::Result result = Job(options, config, observer, restarts, left).run(stop_requested);
     if (options.transport == "mpi") {
       end_orphans(Clock::now() + kOrphanPatience);  // of an mpirun that had to be killed
     }

@@ -25,7 +25,8 @@ struct LaunchOptions {
 
 /// Trains in processes: starts a coordinator and config.workers workers, shows `observer` what the leader tells, and
 /// returns when all have ended, which they do whatever happens: also when one dies, and when this process does. Their
-/// words are in FOLDER/logs; the last ones of whoever died are shown. When a process died, all of it is started again
+/// words are in FOLDER/logs; the last ones of whoever died are shown. A worker that died is replaced where the others go
+/// on and take newcomers, as often as the job may still be started again; when it cannot go on, all of it is started again
 /// from the newest checkpoint, config.restarts times at most. Throws Error when there is no summary.
 RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& config, RunObserver& observer,
                               const std::function<bool()>& stop_requested);

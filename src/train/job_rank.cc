@@ -1,12 +1,18 @@
 #include "train/job_rank.h"
 
+#include <condition_variable>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "base/error.h"
 #include "cluster/child_process.h"
+#include "cluster/coordinator.h"
 #include "cluster/job_file.h"
 #include "train/job_invitation.h"
+#include "train/machine_costs.h"
+#include "train/model_cut.h"
 #include "train/run_remainder.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/local_address.h"
@@ -15,6 +21,8 @@ namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
+/// Of the other ranks with the first, which may have to measure what a plan needs.
+constexpr std::chrono::minutes kPlanPatience{10};
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr std::chrono::seconds kAnswerPatience{2};
 
@@ -26,28 +34,80 @@ std::vector<std::string> coordinator_command(const RankOptions& options, const s
   return argv;
 }
 
-/// The coordinator of the first rank. Ends by itself when all workers are done or dead; killed when we give up before.
-struct CoordinatorProcess {
+/// The coordinator of the first rank, which a thread watches: when it is killed, it is started again. Ends by itself
+/// when all workers are done or dead; killed when we give up before.
+class CoordinatorProcess {
+ public:
   CoordinatorProcess(const RankOptions& options, const std::filesystem::path& folder)
-      : process({.name = "coordinator",
-                 .argv = coordinator_command(options, folder),
-                 .environment = options.environment,
-                 .log = folder / "logs" / "coordinator.log"}) {
+      : spec_({.name = "coordinator",
+               .argv = coordinator_command(options, folder),
+               .environment = options.environment,
+               .log = folder / "logs" / "coordinator.log"}),
+        process_(std::make_unique<ChildProcess>(spec_)) {
     const Clock::time_point deadline = Clock::now() + kPatience;
     while (!std::filesystem::exists(job_file_path(folder))) {
-      if (process.reap() || Clock::now() > deadline) {
-        throw Error("the coordinator did not start: " + last_lines(folder / "logs" / "coordinator.log", 3));
+      if (process_->reap() || Clock::now() > deadline) {
+        throw Error("the coordinator did not start: " + last_lines(spec_.log, 3));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+    watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   }
-  ChildProcess process;
+
+  /// Until it has ended by itself.
+  void wait(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    over_changed_.wait_until(lock, deadline, [&] { return over_; });
+  }
+
+ private:
+  void watch(const std::stop_token& stop) {
+    for (int returns = 0; !stop.stop_requested();) {
+      const auto end = process_->wait(Clock::now() + kBetweenLooks);
+      if (!end) {
+        continue;
+      }
+      if (end->signal == 0 || returns == kCoordinatorReturns) {
+        break;
+      }
+      if (returns++ == 0) {
+        spec_.argv.emplace_back("--again");
+      }
+      try {
+        process_ = std::make_unique<ChildProcess>(spec_);
+      } catch (const Error&) {
+        break;  // the machine has no more processes: all others notice that there is none
+      }
+    }
+    const std::scoped_lock lock(mutex_);
+    over_ = true;
+    over_changed_.notify_all();
+  }
+
+  ProcessSpec spec_;
+  std::unique_ptr<ChildProcess> process_;  // this and the one before: the thread's once there is one
+  std::mutex mutex_;
+  std::condition_variable over_changed_;
+  bool over_ = false;  // guarded by mutex_
+  std::jthread watch_;
 };
+
+/// Until when ranks wait for the first one.
+Clock::time_point meeting_deadline(const RunConfig& config) {
+  return Clock::now() + kPatience + (needs_plan(config) ? kPlanPatience : std::chrono::minutes(0));
+}
+
+LockedFolder locked_folder(const RankOptions& options, const RunConfig& config, const PlanKnowledge& knowledge) {
+  return options.resume.empty() ? prepare_run(config, knowledge) : change_run(options.resume, config, knowledge);
+}
 
 /// What only the first rank does: it makes the run's folder, or opens one, and starts the coordinator beside it.
 struct JobBeginning {
   JobBeginning(const RankOptions& options, const RunConfig& config, RunObserver& observer)
-      : locked(options.resume.empty() ? prepare_run(config) : change_run(options.resume, config)), folder(locked.path) {
+      : locked(locked_folder(options, config,
+                             {.cache = cache_folder(options.environment),
+                              .note = [&observer](std::string_view line) { observer.note(line); }})),
+        folder(locked.path) {
     remove_stale_job_file(folder);
     std::filesystem::create_directories(folder / "logs");
     coordinator.emplace(options, folder);
@@ -81,8 +141,7 @@ std::filesystem::path meeting_folder(const RankOptions& options, const RunConfig
 }
 
 /// Waits until a coordinator answers at the address that the folder's job.json has; one of an earlier job does not.
-JobAccess wait_for_job(const std::filesystem::path& folder) {
-  const Clock::time_point deadline = Clock::now() + kPatience;
+JobAccess wait_for_job(const std::filesystem::path& folder, Clock::time_point deadline) {
   std::string reason = "there is no job.json";
   while (Clock::now() < deadline) {
     try {
@@ -144,12 +203,12 @@ WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& con
   if (first) {
     begun.emplace(options, config, observer);
   }
-  const JobAccess job = wait_for_job(folder);
+  const JobAccess job = wait_for_job(folder, meeting_deadline(config));
   WorkerOptions worker = worker_options(options, folder);
   worker.rank = options.launcher.rank;
   WorkerResult result = work_in_job(job, worker, {}, &observer, stop_requested);
   if (begun) {
-    (void)begun->coordinator->process.wait(Clock::now() + kPatience);
+    begun->coordinator->wait(Clock::now() + kPatience);
   }
   return result;
 }
@@ -224,7 +283,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
       failure = std::current_exception();  // the others wait in MPI_Init: they have to be told
     }
   }
-  MpiWorld world(Clock::now() + kPatience);
+  MpiWorld world(meeting_deadline(config));
   if (!failure && world.size() != options.launcher.size) {
     if (!first) {
       return {.exit_code = 2};
@@ -254,7 +313,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   WorkerResult result = work_in_job(job, worker_options(options, invitation.folder), {&world, std::move(fabric)},
                                     &observer, stop_requested);
   if (begun) {
-    (void)begun->coordinator->process.wait(Clock::now() + kPatience);
+    begun->coordinator->wait(Clock::now() + kPatience);
   }
   return result;
 }

@@ -16,6 +16,7 @@
 #include "train/core_share.h"
 #include "train/job_hosts.h"
 #include "train/job_tls.h"
+#include "train/lease_questions.h"
 #include "train/process_log.h"
 #include "train/worker_observer.h"
 #include "transport/mpi/mpi_fabric.h"
@@ -27,18 +28,40 @@ namespace {
 
 constexpr std::chrono::seconds kJoinPatience{60};
 constexpr std::chrono::milliseconds kBetweenLooksForStop{100};
-constexpr std::chrono::seconds kLeavePatience{5};
-std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const JobAccess& job) {
-  std::vector<Address> addresses;
-  for (const MemberInfo& member : view.members) {
-    addresses.push_back(Address::parse(member.data_address));
+/// The coordinator may be on its way back; when it is lost, this ends earlier.
+constexpr std::chrono::seconds kLeavePatience{40};
+constexpr std::chrono::seconds kFinishPatience{5};
+constexpr std::chrono::seconds kLeadPatience{10};
+/// For the view without a member whose links broke: longer than its silence is borne.
+constexpr std::chrono::seconds kRegroupPatience{30};
+
+/// Where a member listens: for those it begins the job with, if they talk over sockets, and for those that come later.
+struct DataAddresses {
+  std::string first = {};
+  std::string late = {};
+  std::string text() const { return first.empty() ? late : late.empty() ? first : first + " " + late; }
+  static DataAddresses parse(const std::string& text) {
+    const std::size_t space = text.find(' ');
+    return {text.substr(0, space), space == std::string::npos ? text : text.substr(space + 1)};
   }
+};
+
+SocketFabricOptions socket_options(const JobAccess& job, std::uint64_t view) {
   SocketFabricOptions options;
   options.token = job.token;
   options.tls = tls_of(job.config);
   options.job = "distbelief";
-  options.view = static_cast<std::uint32_t>(view.number);
-  SocketFabricResult result = connect_socket_fabric(self, addresses, listener, options, Clock::now() + kJoinPatience);
+  options.view = static_cast<std::uint32_t>(view);
+  return options;
+}
+
+std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& listener, const JobAccess& job) {
+  std::vector<Address> addresses;
+  for (const MemberInfo& member : view.members) {
+    addresses.push_back(Address::parse(DataAddresses::parse(member.data_address).first));
+  }
+  SocketFabricResult result =
+      connect_socket_fabric(self, addresses, listener, socket_options(job, view.number), Clock::now() + kJoinPatience);
   if (result.fabric == nullptr) {
     throw Error("cannot reach the other workers: " + result.reason);
   }
@@ -49,6 +72,13 @@ struct SharedCores {
   int sharers = 1;        ///< of what this process may use now
   std::string side = {};  ///< for threads that do not compute: see ServedTeam
 };
+
+/// Workers on the machine of this one.
+int sharers_of_host(const View& view, Rank self) {
+  return static_cast<int>(std::ranges::count_if(view.members, [&](const MemberInfo& member) {
+    return member.role == Role::worker && member.host == view.find(self)->host;
+  }));
+}
 
 /// Shares the cores of this machine out among the members that may use the same ones.
 SharedCores share_cores(Group& group, const View& view, const RunConfig& config) {
@@ -145,6 +175,7 @@ class ServedWatch {
     return names;
   }
   bool given_up() const { return events_.coordinator_lost() || events_.stop(); }
+  bool is_given_up() const { return events_.fenced(); }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }
 
  private:
@@ -153,9 +184,38 @@ class ServedWatch {
   std::map<std::uint64_t, Rank> workers_;  // by incarnation
 };
 
+/// Who holds which parameters, where each has two holders.
+std::unique_ptr<ServedRoutes> served_routes(const RunConfig& config, const View& view, ControlEvents& events,
+                                            const ServedWatch& watch) {
+  if (holders_of(config) < 2) {
+    return nullptr;
+  }
+  std::vector<std::string> hosts;
+  for (const MemberInfo& other : view.members) {
+    if (other.role == Role::server) {
+      hosts.push_back(other.host);
+    }
+  }
+  const int workers = workers_in(view);
+  return std::make_unique<ServedRoutes>(
+      hosts,
+      ServedRoutes::Events{.lost =
+                               [&events, workers] {
+                                 std::vector<int> servers;
+                                 for (const ControlEvents::Loss& loss : events.lost()) {
+                                   if (loss.member.rank.value >= workers) {
+                                     servers.push_back(loss.member.rank.value - workers);
+                                   }
+                                 }
+                                 return servers;
+                               },
+                           .is_gone = [&watch, workers](int server) { return watch.is_gone(Rank{workers + server}); }});
+}
+
 ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSource& leases, ServedWatch& watch,
-                       int parts) {
+                       LeaseQuestions& questions, ServedRoutes* routes, int parts) {
   ServedTeam team;
+  team.routes = routes;
   team.parts = parts;
   team.fabric = &fabric;
   team.view = static_cast<std::uint32_t>(view.number);
@@ -167,7 +227,13 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
     team.servers = team.workers;
   }
   team.leases = &leases;
-  team.plan_leases = [&member](const LeaseTable::Options& plan) { member.plan_leases(plan); };
+  team.plan_leases = [&member](const LeaseTable::Options& plan, std::uint64_t answers) {
+    member.plan_leases(plan, answers);
+  };
+  team.lease_question = [&questions] { return questions.take(); };
+  team.report_leases = [&member](const std::vector<LeaseReport>& reports, std::uint64_t answers) {
+    member.report_leases(reports, answers);
+  };
   if (!team.inside) {  // otherwise the parameters of who is lost are lost with it
     team.newly_lost = [&watch] { return watch.newly_lost(); };
   }
@@ -179,10 +245,62 @@ ServedTeam served_team(Member& member, const View& view, Fabric& fabric, LeaseSo
     member.confirm_fence(incarnation, progress);
   };
   team.workers_left = [&watch] { return watch.workers_left(); };
+  team.still_leads = [&member, &watch] {
+    (void)member.flush(Clock::now() + kLeadPatience);  // the answer brings what it has missed
+    return !watch.is_given_up();
+  };
   team.names_left = [&watch] { return watch.names_left(); };
   team.given_up = [&watch] { return watch.given_up(); };
-  team.leader_left = [&watch, leader = team.leader()] { return watch.is_gone(leader); };
+  team.leader_left = [&watch, routes, leader = team.leader()] {
+    return routes != nullptr ? !routes->leader() : watch.is_gone(leader);
+  };
   return team;
+}
+
+ControlEvents::Bond bond_of(const RunConfig& config) {
+  if (is_served(config)) {
+    return config.servers > 0 ? ControlEvents::Bond::each_link : ControlEvents::Bond::all_or_none;
+  }
+  return parts_of(config) == 1 ? ControlEvents::Bond::regroups : ControlEvents::Bond::all_or_none;
+}
+
+/// What a member of a group that outlives its members asks the control plane.
+void let_regroup(Team& team, ControlEvents& events, GrowingFabric& fabric) {
+  team.next = [&events](std::uint32_t epoch) -> std::optional<NextTeam> {
+    const std::optional<View> view = events.next_view(epoch, Clock::now() + kRegroupPatience);
+    if (!view) {
+      return std::nullopt;
+    }
+    NextTeam next = {.epoch = static_cast<std::uint32_t>(view->number), .members = {}};
+    for (const MemberInfo& member : view->members) {
+      next.members.push_back(member.rank);
+    }
+    return next;
+  };
+  team.formed = [&events](std::uint32_t epoch) { events.formed(epoch); };
+  team.newest = [&events] { return static_cast<std::uint32_t>(events.newest_with_newcomers()); };
+  team.admit = [&events, &fabric, patience = team.patience](const NextTeam& next) -> std::optional<std::uint32_t> {
+    std::map<int, Address> peers;
+    const std::optional<View> view = events.view(next.epoch);
+    for (const MemberInfo& member : view->members) {
+      if (const std::string late = DataAddresses::parse(member.data_address).late; !late.empty()) {
+        peers.emplace(member.rank.value, Address::parse(late));
+      }
+    }
+    const GrowingFabric::Grown grown = fabric.grow(
+        peers, next.epoch, [&events](Rank rank) { return events.is_gone(rank); }, Clock::now() + patience);
+    return grown.ok ? std::optional(grown.view) : std::nullopt;
+  };
+  team.news_of = [&events](Rank rank) -> std::optional<MemberNews> {
+    for (const ControlEvents::Loss& loss : events.lost()) {
+      if (loss.member.rank == rank) {
+        return MemberNews{describe(loss.member), loss.reason};
+      }
+    }
+    const std::optional<MemberInfo> member = events.find(rank);
+    return member ? std::optional(MemberNews{describe(*member), ""}) : std::nullopt;
+  };
+  team.fenced = [&events] { return events.fenced(); };
 }
 
 int exit_code_of(const RunSummary& summary) {
@@ -231,6 +349,10 @@ WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& 
 std::string configuration_digest(const RunConfig& config) {
   RunConfig shared = config;
   shared.out.clear();
+  shared.threads = 0;  // these two are each process's own, and run.yaml has what the first one chose
+  if (!has_hogwild_workers(config)) {
+    shared.thread_mode = "auto";
+  }
   return fmt::format("{:016x}", std::hash<std::string>()(config_text(shared)));
 }
 
@@ -273,23 +395,31 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                          const std::function<bool()>& stop_requested) {
   MpiWorld* const world = links.world;
   const RunConfig& config = job.config;
-  std::optional<SocketListener> listener;
-  JoinRequest request;
-  if (world != nullptr) {
-    request.rank = world->rank();
-  } else {
-    request.rank = Rank{options.rank};
-    // Where this machine reaches the coordinator from, the other workers reach it.
-    listener.emplace(job.address.kind == Address::Kind::unix_path
-                         ? Address::unix_path(fmt::format("{}.{}", job.address.path, ::getpid()))
-                         : Address::tcp(local_host_towards(job.address), 0));
-    request.data_address = listener->address().text();
+  const bool regroups = bond_of(config) == ControlEvents::Bond::regroups;
+  if (options.late && !regroups) {
+    throw InputError("this job takes no workers in while it runs: it has servers, or a network that is cut");
   }
+  const bool on_unix_path = job.address.kind == Address::Kind::unix_path;
+  // Where this machine reaches the coordinator from, the other workers reach it.
+  const std::string host = on_unix_path ? "127.0.0.1" : local_host_towards(job.address);
+  std::optional<SocketListener> listener;
+  std::unique_ptr<SocketListener> late_listener;  // has no file, which a killed process would leave behind
+  DataAddresses addresses;
+  JoinRequest request;
+  request.rank = world != nullptr ? world->rank() : Rank{options.late ? -1 : options.rank};
+  if (world == nullptr && !options.late) {
+    listener.emplace(on_unix_path ? Address::unix_path(fmt::format("{}.{}", job.address.path, ::getpid()))
+                                  : Address::tcp(host, 0));
+    addresses.first = listener->address().text();
+  }
+  if (regroups) {
+    late_listener = std::make_unique<SocketListener>(Address::tcp(host, 0));
+    addresses.late = late_listener->address().text();
+  }
+  request.data_address = addresses.text();
   WorkerActivity activity;
   std::optional<ProcessLog> opened_log;  // these three are used by the member's thread
-  const ControlEvents::Bond bond = is_served(config) && config.servers > 0 ? ControlEvents::Bond::each_link
-                                                                            : ControlEvents::Bond::all_or_none;
-  ControlEvents events(bond, static_cast<int>(parts_of(config)));
+  ControlEvents events(bond_of(config), static_cast<int>(parts_of(config)));
   request.version = options.version;
   request.token = job.token;
   request.configuration = configuration_digest(config);
@@ -298,7 +428,11 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   request.pid = ::getpid();
   request.role = Role::any;  // its rank says which
   request.launch = options.launch;
-  request.on_event = [&events](const MemberEvent& event) { events(event); };
+  LeaseQuestions questions;
+  request.on_event = [&events, &questions](const MemberEvent& event) {
+    questions(event);
+    events(event);
+  };
   request.progress = [&activity] { return activity.progress(); };
   Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kJoinPatience);
   if (joined.member == nullptr) {
@@ -315,6 +449,9 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   std::optional<View> view;
   for (const Clock::time_point deadline = Clock::now() + kJoinPatience; !view;) {
     view = member.wait_for_view(1, std::min(deadline, Clock::now() + kBetweenLooksForStop));
+    if (view && view->find(member.self().rank) == nullptr) {
+      view.reset();  // of before it came
+    }
     if (!view && (events.stop() || events.coordinator_lost() || stop_requested())) {
       member.leave(true, "stopped before training began", Clock::now() + kLeavePatience);
       if (world != nullptr) {
@@ -331,9 +468,16 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   {
     const Rank self = member.self().rank;
     FaultyFabric* faulty = nullptr;
-    const std::unique_ptr<Fabric> fabric = with_lock(
-        with_faults(world != nullptr ? std::move(links.fabric) : connect(*view, self, *listener, job), config, faulty),
-        config);
+    GrowingFabric* growing = nullptr;
+    std::unique_ptr<Fabric> bare = options.late       ? nullptr
+                                   : world != nullptr ? std::move(links.fabric)
+                                                      : connect(*view, self, *listener, job);
+    if (regroups) {
+      auto made = make_growing_fabric(self, std::move(bare), std::move(late_listener), socket_options(job, view->number));
+      growing = made.get();
+      bare = std::move(made);
+    }
+    const std::unique_ptr<Fabric> fabric = with_lock(with_faults(std::move(bare), config, faulty), config);
     events.set_fabric(fabric.get());
     listener.reset();  // all are connected, and strangers are not waited for
     std::vector<Rank> ranks;
@@ -343,10 +487,15 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     Group group(*fabric, ranks, static_cast<std::uint32_t>(view->number));
     CoordinatorLeases leases(member);
     ServedWatch watch(member, events, *view);
+    const std::unique_ptr<ServedRoutes> routes = served_routes(config, *view, events, watch);
     ServedTeam served =
-        served_team(member, *view, *fabric, leases, watch, static_cast<int>(parts_of(config)));
+        served_team(member, *view, *fabric, leases, watch, questions, routes.get(), static_cast<int>(parts_of(config)));
     const bool is_served_job = is_served(config);
-    const bool leads = is_served_job ? served.leads() : group.position() == 0;
+    const auto leads = [&] {
+      return routes != nullptr ? !served.is_worker() && routes->now().leader() == served.number()
+             : is_served_job   ? served.leads()
+                               : group.position() == 0;
+    };
     WorkerObserver observer(member, activity, log, leads, show);
     std::optional<WorkerChaos> chaos;
     if (!config.chaos.empty()) {
@@ -359,29 +508,36 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     }
     const auto stop = [&] { return stop_requested() || events.stop() || (is_served_job && events.coordinator_lost()); };
     try {
-      const SharedCores cores = share_cores(group, *view, config);
+      const SharedCores cores = options.late ? SharedCores{.sharers = sharers_of_host(*view, self)}
+                                             : share_cores(group, *view, config);
       if (!cores.side.empty()) {
         served.side_thread_begins = [cores] { bind_thread(cores.side); };
       }
-      const Team team = {.group = is_served_job ? nullptr : &group,
-                         .sharers = cores.sharers,
-                         .explain = [&](const std::string& seen) { return events.explain(seen); },
-                         .takes_over = [&] { return events.first_alive(group.position()); },
-                         .activity = &activity,
-                         .chaos = chaos ? &*chaos : nullptr,
-                         .restarts = options.restarts,
-                         .served = is_served_job ? &served : nullptr};
-      const RunSummary summary = Trainer::in_team(team, options.folder, options.resumes, config, observer).run(stop);
+      Team team = {.group = is_served_job ? nullptr : &group,
+                   .sharers = cores.sharers,
+                   .explain = [&](const std::string& seen) { return events.explain(seen); },
+                   .takes_over = [&] { return events.first_alive(self); },
+                   .activity = &activity,
+                   .chaos = chaos ? &*chaos : nullptr,
+                   .restarts = options.restarts,
+                   .served = is_served_job ? &served : nullptr};
+      team.late = options.late;
+      if (growing != nullptr) {
+        let_regroup(team, events, *growing);
+      }
+      Trainer trainer = Trainer::in_team(team, options.folder, options.resumes, config, observer);
+      const RunSummary summary = trainer.run(stop);
       result.exit_code = exit_code_of(summary);
       result.summary = summary;
-      result.tells = leads || (!is_served_job && summary.status == "lost" && team.takes_over());
+      result.tells = !events.fenced() && ((is_served_job ? leads() : trainer.leads()) ||
+                                          (!is_served_job && summary.status == "lost" && team.takes_over()));
       log.line(fmt::format("ends: {}{}", summary.status, summary.problem.empty() ? "" : ": " + summary.problem));
-      if (result.tells) {
+      if (result.tells && !observer.has_ended()) {
         observer.relay().ended(summary);
       }
       if (result.tells && show != nullptr) {
-        for (const Rank rank : events.lost()) {
-          show_last_words(*show, options.folder, role_of_rank(config, rank.value), rank);
+        for (const ControlEvents::Loss& loss : events.lost()) {
+          show_last_words(*show, options.folder, role_name(loss.member.role), loss.member.rank);
         }
       }
       member.leave(result.exit_code == 0, summary.problem.empty() ? summary.status : summary.problem,
@@ -396,11 +552,11 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       throw;
     }
     events.set_fabric(nullptr);
-    if (world != nullptr && (result.exit_code == 4 || (is_served_job && !events.lost().empty()))) {
+    if (world != nullptr && (result.exit_code == 4 || !events.lost().empty())) {
       world->leave_without_finalize();
     }
   }
-  result.leave_at_once = world != nullptr && !world->finish(Clock::now() + kLeavePatience);
+  result.leave_at_once = world != nullptr && !world->finish(Clock::now() + kFinishPatience);
   return result;
 }
 

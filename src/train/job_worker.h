@@ -19,6 +19,7 @@ struct WorkerOptions {
   std::string transport;     ///< mpi or socket; for run_worker()
   std::uint64_t launch = 0;  ///< the launcher's number for this process
   int rank = -1;             ///< the place it is to take; -1: any, or as MPI has it
+  bool late = false;         ///< it joins when the others have begun, under the next free rank, and gets all from them
   int restarts = 0;          ///< how often the job was started again before
   std::string version;
   std::string host;            ///< what the job calls this machine; empty: as it calls itself

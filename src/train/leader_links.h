@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "params/parameter_table.h"
+#include "train/part_runs.h"
 #include "train/served_links.h"
+#include "train/whole_state.h"
 
 namespace distbelief {
 
@@ -20,6 +22,9 @@ class LeaderLinks {
   /// See ServerClient.
   Report order(RequestHead::Kind kind, float scale, Clock::time_point deadline);
   Report set_values(std::span<const float> values, Clock::time_point deadline);
+  /// Before anybody pushes: servers begin where a run of any kind stood. `rule` is that of the servers, and begins anew
+  /// where the state knows nothing of it; blocks count so many pushes.
+  Report set_state(const WholeState& state, const UpdateRule& rule, std::uint64_t pushes, Clock::time_point deadline);
   /// What the servers have now, one version of each block.
   Outcome fetch(std::span<float> values, Clock::time_point deadline);
   /// Part by part, each in the order of the servers.
@@ -28,16 +33,9 @@ class LeaderLinks {
   std::uint64_t traffic() const;
 
  private:
-  /// Calls visit(place in the whole, place in the part, count) for all that a part has. Of what several parts have a
-  /// copy of only the first is visited, unless `all`.
-  template <typename Visit>
-  void for_each_run_of(std::size_t part, bool all, const Visit& visit) const;
-  std::size_t count() const { return parts_.empty() ? 1 : parts_.size(); }
-
   ServedLinks& links_;
-  const ParameterTable& whole_;
-  const std::vector<const ParameterTable*> parts_;
-  std::vector<std::vector<bool>> first_;    ///< of each part's entries: no part before has it too
+  const bool is_cut_;
+  const PartRuns parts_;
   std::vector<std::vector<float>> values_;  ///< of each part, as they were fetched last: what is old does not come again
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <tuple>
 
@@ -11,6 +10,8 @@
 #include "base/nearest_name.h"
 #include "exec/part_arena.h"
 #include "params/update_rule.h"
+#include "plan/choose_micro_batches.h"
+#include "train/cut_shares.h"
 
 namespace distbelief {
 namespace {
@@ -35,23 +36,6 @@ std::vector<std::string> split(const std::string& text, char at) {
     begin = end + 1;
   }
   return parts;
-}
-
-std::vector<double> shares_of(const RunConfig& config, int tensor) {
-  std::vector<double> shares;
-  for (const std::string& text : split(config.shares, ',')) {
-    double share = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), share);
-    if (error != std::errc() || stop != text.data() + text.size() || !(share > 0 && share <= 1e6)) {
-      throw InputError(fmt::format("--shares {}: expected numbers above 0 such as 3,1, got '{}'", config.shares, text));
-    }
-    shares.push_back(share);
-  }
-  if (!shares.empty() && shares.size() != static_cast<std::size_t>(tensor)) {
-    throw InputError(fmt::format("--shares {}: {} shares, where {} workers share each stage", config.shares,
-                                 shares.size(), tensor));
-  }
-  return shares;
 }
 
 [[noreturn]] void refuse_layer(const Graph& graph, const std::string& option, const std::string& name) {
@@ -130,6 +114,21 @@ bool is_cut_in_full(const RunConfig& config) {
          (config.tensor == 1 || !config.cuts.empty());
 }
 
+/// Nobody has said in how many micro-batches a pipeline works.
+bool leaves_micro_batches_open(const RunConfig& config) {
+  return config.stages != 1 && config.micro_batches == 0 && config.accumulate == 1;
+}
+
+/// Shares are in proportion to speed: who has the most of its stage is as fast as the machine that costs are of.
+std::vector<double> slowness_by(const std::vector<double>& shares, int tensor) {
+  std::vector<double> slowness = shares;
+  for (auto first = slowness.begin(); first != slowness.end(); first += tensor) {
+    const double most = *std::max_element(first, first + tensor);
+    std::transform(first, first + tensor, first, [most](double share) { return most / share; });
+  }
+  return slowness;
+}
+
 void best_first(std::vector<WeighedCut>& cuts) {
   std::ranges::stable_sort(cuts, [](const WeighedCut& a, const WeighedCut& b) {
     const auto worth = [](const WeighedCut& cut) {
@@ -145,6 +144,9 @@ WeighedCut weigh(const RunConfig& config, const Graph& graph, const ParameterTab
   WeighedCut cut = {.config = config, .stages = stages, .tensor = tensor, .step = request.step};
   cut.config.stages = stages;
   cut.config.tensor = tensor;
+  if (tensor == 1 && config.shares == kMeasuredShares) {
+    cut.config.shares.clear();
+  }
   try {
     if (!is_cut_in_full(cut.config)) {
       const Partition chosen = choose_partition(graph, table, request);
@@ -156,7 +158,12 @@ WeighedCut weigh(const RunConfig& config, const Graph& graph, const ParameterTab
       }
     }
     cut.partition = partition_of(cut.config, graph);
-    cut.prediction = predict(graph, table, cut.partition, request.step);
+    cut.step.slowness = slowness_by(cut.partition.shares, tensor);
+    if (leaves_micro_batches_open(cut.config)) {
+      cut.step.micro_batches = choose_micro_batches(graph, table, cut.partition, cut.step, place.memory_limit);
+      cut.config.micro_batches = cut.step.micro_batches;
+    }
+    cut.prediction = predict(graph, table, cut.partition, cut.step);
     cut.fits = place.memory_limit == 0 || cut.prediction.most_memory <= place.memory_limit;
   } catch (const InputError& error) {
     cut.problem = error.what();
@@ -213,15 +220,22 @@ void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const Para
   best_first(cuts);
 }
 
-void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table) {
-  if (parts_of(config) == 1 || is_cut_in_full(config)) {
-    return;
-  }
-  const std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table);
+bool needs_plan(const RunConfig& config) {
+  return parts_of(config) > 1 && (!is_cut_in_full(config) || leaves_micro_batches_open(config));
+}
+
+WeighedCut best_cut(const RunConfig& config, const Graph& graph, const ParameterTable& table, const PlanPlace& place) {
+  std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table, place);
   if (cuts.empty() || !cuts.front().problem.empty()) {
     throw InputError(cuts.empty() ? "no stages and tensor make up --partition" : cuts.front().problem);
   }
-  config = cuts.front().config;
+  return std::move(cuts.front());
+}
+
+void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table) {
+  if (needs_plan(config)) {
+    config = best_cut(config, graph, table).config;
+  }
 }
 
 Partition partition_of(const RunConfig& config, const Graph& graph) {
@@ -229,7 +243,7 @@ Partition partition_of(const RunConfig& config, const Graph& graph) {
   const Grid grid = grid_of(config);
   partition.stages = grid.stages;
   partition.tensor = grid.tensor;
-  partition.shares = shares_of(config, grid.tensor);
+  partition.shares = parse_shares(config.shares, grid);
   std::size_t last = 0;
   int stage = 0;
   for (const std::string& name : split(config.stage_at, ',')) {

@@ -12,7 +12,7 @@ namespace distbelief {
 /// The grid of a run whose stages and tensor are settled.
 Grid grid_of(const RunConfig& config);
 
-/// Micro-batches of a step.
+/// Micro-batches of a step; as long as nobody has said how many, those that the planner begins with.
 std::int64_t micro_batches_of(const RunConfig& config);
 
 /// What a plan is made for, besides the run's own options.
@@ -26,7 +26,7 @@ CutRequest cut_request(const RunConfig& config, int stages, int tensor, const Pl
 
 /// One way to cut a run's network, and what is predicted of it.
 struct WeighedCut {
-  RunConfig config;  ///< with stages, tensor, stage-at and cuts filled in
+  RunConfig config;  ///< with stages, tensor, stage-at, cuts and micro-batches filled in
   int stages = 1;
   int tensor = 1;
   SimulatedStep step = {};
@@ -47,12 +47,20 @@ std::vector<WeighedCut> weigh_cuts(const RunConfig& config, const Graph& graph, 
 void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table,
                    std::int64_t memory_limit);
 
-/// Fills in what the user did not say of how the network is cut: stages, tensor, stage-at and cuts. Does nothing for a
-/// network in one process, nor where all of it is said: workers that read what another process has planned never plan
-/// themselves. Throws InputError when it cannot be cut so, saying what would work.
+/// Whether the user left something of how the network is cut to the planner.
+bool needs_plan(const RunConfig& config);
+
+/// The first of weigh_cuts(). Throws InputError when none can be done, saying what would work.
+WeighedCut best_cut(const RunConfig& config, const Graph& graph, const ParameterTable& table,
+                    const PlanPlace& place = {});
+
+/// Fills in what the user did not say of how the network is cut: stages, tensor, stage-at, cuts and micro-batches. Does
+/// nothing for a network in one process, nor where all of it is said: workers that read what another process has
+/// planned never plan themselves. Goes by operations, so that the same options give the same plan everywhere. Throws
+/// InputError as best_cut().
 void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table);
 
-/// As stage-at and cuts say. Throws InputError for layers that there are not.
+/// As stage-at, cuts and shares say. Throws InputError for layers that there are not.
 Partition partition_of(const RunConfig& config, const Graph& graph);
 
 }  // namespace distbelief

@@ -125,19 +125,19 @@ void PartedModel::write(const List& list, std::size_t number, const ParameterEnt
   }
 }
 
-void PartedModel::finish() {
+void PartedModel::finish(bool succeeded) {
   for (int part = 1; part < group_.size(); ++part) {
-    const Order order;
+    const Order order = {.succeeded = succeeded ? 1 : 0};
     send(part, std::as_bytes(std::span(&order, 1)));
   }
 }
 
-void PartedModel::serve(std::span<const List> lists) {
+bool PartedModel::serve(std::span<const List> lists) {
   while (true) {
     Order order;
     receive(0, std::as_writable_bytes(std::span(&order, 1)));
     if (order.kind == Order::Kind::finish) {
-      return;
+      return order.succeeded != 0;
     }
     const ParameterEntry& held = own_.at(whole_.entries().at(static_cast<std::size_t>(order.entry)).name);
     float* const own = lists[static_cast<std::size_t>(order.list)].floats.data() + held.range.begin;

@@ -39,9 +39,9 @@ class PartedModel {
   /// The leader: places [first, first + values.size()) of a whole parameter go to all that have a part of them.
   void write(const List& list, std::size_t number, const ParameterEntry& entry, std::int64_t first,
              std::span<const float> values);
-  /// The leader: the others go on.
-  void finish();
-  void serve(std::span<const List> lists);
+  /// The leader: the others go on, and hear whether it succeeded in what it did.
+  void finish(bool succeeded = true);
+  bool serve(std::span<const List> lists);
 
  private:
   /// What the leader tells another process to do.
@@ -51,6 +51,7 @@ class PartedModel {
     std::int64_t entry = 0;  ///< of the whole table
     std::int64_t first = 0;
     std::int64_t count = 0;
+    std::int64_t succeeded = 1;  ///< finish
   };
   void read(const List& list, std::size_t number, std::size_t entry, std::int64_t first, std::span<float> out);
   void send(int part, std::span<const std::byte> data);

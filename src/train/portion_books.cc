@@ -76,6 +76,16 @@ void PortionBooks::begin_ids(std::uint64_t first) {
   table_.begin_ids(first);
 }
 
+std::uint64_t PortionBooks::evaluation() const {
+  const std::scoped_lock lock(mutex_);
+  return evaluation_;
+}
+
+void PortionBooks::set_evaluation(std::uint64_t last) {
+  const std::scoped_lock lock(mutex_);
+  evaluation_ = last;
+}
+
 PortionTable::Counts PortionBooks::counts() const {
   const std::scoped_lock lock(mutex_);
   return table_.counts();

@@ -45,6 +45,9 @@ class PortionBooks {
   /// Units from now on have at least this id; a run that goes on must not use one again.
   std::uint64_t next_id() const;
   void begin_ids(std::uint64_t first);
+  /// The evaluation that began last; those of another leader are others.
+  std::uint64_t evaluation() const;
+  void set_evaluation(std::uint64_t last);
   PortionTable::Counts counts() const;
   /// Of a run that goes on they are those of the whole run: see PortionTable::settled_counts().
   PortionTable::Counts settled_counts() const;

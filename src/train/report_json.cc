@@ -41,12 +41,34 @@ EpochReport epoch_report_from(const json& value) {
   return report;
 }
 
+json team_events_json(const std::vector<TeamEvent>& events) {
+  json list = json::array();
+  for (const TeamEvent& event : events) {
+    list.push_back({{"what", name_of(event.what)}, {"who", event.who}, {"why", event.why}, {"step", event.step}});
+  }
+  return list;
+}
+
+std::vector<TeamEvent> team_events_from(const json& value) {
+  std::vector<TeamEvent> events;
+  for (const json& entry : value) {
+    const bool joined = entry.at("what").get<std::string>() == name_of(TeamEvent::What::joined);
+    events.push_back({joined ? TeamEvent::What::joined : TeamEvent::What::lost, entry.at("who").get<std::string>(),
+                      entry.at("why").get<std::string>(), entry.at("step").get<std::int64_t>()});
+  }
+  return events;
+}
+
+std::string_view name_of(TeamEvent::What what) { return what == TeamEvent::What::joined ? "joined" : "lost"; }
+
 json run_summary_json(const RunSummary& summary) {
   return {{"status", summary.status},
           {"model", summary.model},
           {"data", summary.data},
           {"parameters", summary.parameters},
           {"workers", summary.workers},
+          {"workers_at_end", summary.workers_at_end},
+          {"events", team_events_json(summary.events)},
           {"servers", summary.servers},
           {"restarts", summary.restarts},
           {"batch", summary.batch},
@@ -76,6 +98,8 @@ RunSummary run_summary_from(const json& value) {
   summary.data = value.at("data");
   summary.parameters = value.at("parameters");
   summary.workers = value.at("workers");
+  summary.workers_at_end = value.at("workers_at_end");
+  summary.events = team_events_from(value.at("events"));
   summary.servers = value.at("servers");
   summary.restarts = value.at("restarts");
   summary.batch = value.at("batch");

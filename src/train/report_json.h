@@ -11,6 +11,9 @@ namespace distbelief {
 nlohmann::json epoch_report_json(const EpochReport& report);
 EpochReport epoch_report_from(const nlohmann::json& value);
 
+nlohmann::json team_events_json(const std::vector<TeamEvent>& events);
+std::vector<TeamEvent> team_events_from(const nlohmann::json& value);
+
 nlohmann::json run_summary_json(const RunSummary& summary);
 RunSummary run_summary_from(const nlohmann::json& value);
 

@@ -1,11 +1,12 @@
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json_text.h"
 #include "strategy/step_exchange.h"
 #include "tensor/vector_ops.h"
 #include "train/report_json.h"
-#include "train/run_remainder.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -18,7 +19,19 @@ json sums_json(const LossSums& sums) { return {{"loss", sums.loss}, {"correct", 
 
 LossSums sums_from(const json& value) { return {value.at("loss"), value.at("correct"), value.at("rows")}; }
 
-std::string digest_text(const ParameterTable& table) { return fmt::format("{:016x}", table.digest()); }
+/// A second place holds all that a run needs to go on there: its configuration, metrics and checkpoints.
+void copy_checkpoint(const std::filesystem::path& second, const CheckpointState& saved,
+                     const std::filesystem::path& metrics, std::size_t keep) {
+  std::error_code error;
+  std::filesystem::create_directories(second, error);
+  if (error) {
+    throw FileError(fmt::format("{}: cannot make the folder: {}", second.string(), error.message()));
+  }
+  write_file_atomically(second / "run.yaml", saved.blobs.at(kConfigBlob));
+  write_file_atomically(second / "metrics.jsonl", read_file(metrics));
+  write_checkpoint(second / "checkpoints", saved);
+  prune_checkpoints(second / "checkpoints", keep, 1);
+}
 
 }  // namespace
 
@@ -34,6 +47,9 @@ std::string state_text(const TrainingState& state, const std::map<std::string, s
                         {"epochs_since_best", state.epochs_since_best},
                         {"metrics_rows", state.metrics_rows},
                         {"sent_bytes", state.sent_bytes},
+                        {"steps_per_epoch", state.steps_per_epoch},
+                        {"schedule_ahead", state.schedule_ahead},
+                        {"events", team_events_json(state.events)},
                         {"last", epoch_report_json(state.last)}});
 }
 
@@ -53,14 +69,72 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
     state.last = epoch_report_from(root.at("last"));
     state.metrics_rows = root.at("metrics_rows");
     state.sent_bytes = root.at("sent_bytes");
+    state.steps_per_epoch = root.at("steps_per_epoch");
+    state.schedule_ahead = root.at("schedule_ahead");
+    state.events = team_events_from(root.value("events", json::array()));
   } catch (const json::exception& error) {
     throw FileError(fmt::format("{}: the state of the run is damaged: {}", file, error.what()));
   }
 }
 
+void Trainer::Run::make_writer() {
+  const auto keep = static_cast<std::size_t>(config.keep_checkpoints);
+  const auto place = [checkpoints = folder->checkpoints(), keep](const CheckpointState& saved) {
+    distbelief::write_checkpoint(checkpoints, saved);
+    prune_checkpoints(checkpoints, keep, 1);
+  };
+  CheckpointWriter::Place copy;
+  if (!config.checkpoint_copy.empty()) {
+    copy = [second = std::filesystem::path(config.checkpoint_copy), metrics_file = folder->metrics(),
+            keep](const CheckpointState& saved) { copy_checkpoint(second, saved, metrics_file, keep); };
+  }
+  writer = std::make_unique<CheckpointWriter>(place, copy);
+}
+
+void Trainer::Run::heard(const CheckpointWriter::Result& result) {
+  const auto tell = [this](const std::string& text) {
+    if (!text.empty()) {
+      observer.note(text);
+    }
+  };
+  if (result.problem.empty()) {
+    tell(checkpoint_trouble.succeeded("checkpoints are"));
+    kept_best_step = result.score ? result.step : kept_best_step;
+  } else {
+    checkpoint_lost = checkpoint_lost || result.step == checkpointed_step;
+    tell(checkpoint_trouble.failed(fmt::format("no checkpoint of step {}", result.step), result.problem,
+                                   "the one before stays, and the next is tried when it is due"));
+  }
+  if (result.copy_problem.empty()) {
+    tell(copy_trouble.succeeded("copies of checkpoints are"));
+  } else {
+    tell(copy_trouble.failed(fmt::format("no copy of the checkpoint of step {}", result.step), result.copy_problem,
+                             "and the next is tried when it is due"));
+  }
+}
+
+void Trainer::Run::hear_of_checkpoints(bool wait) {
+  if (writer == nullptr) {
+    return;
+  }
+  if (wait) {
+    writer->wait();
+  }
+  for (const CheckpointWriter::Result& result : writer->results()) {
+    heard(result);
+  }
+}
+
 void Trainer::Run::write_checkpoint(std::optional<double> score) {
-  if (!folder && !parted) {
+  const auto attempted = [this] {
     checkpointed_step = state.step;
+    checkpoint_lost = false;
+  };
+  if (!folder && !parted) {
+    attempted();
+    return;
+  }
+  if (led_by_others()) {
     return;
   }
   doing(WorkerActivity::Kind::writing_checkpoint);
@@ -68,8 +142,9 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
   if (parted) {
     finite = part_links->all(finite);
     if (finite && !parted->leads()) {
-      parted->serve(lists());
-      checkpointed_step = state.step;
+      const bool written = parted->serve(lists());
+      attempted();
+      checkpoint_lost = !written;
     }
     if (!parted->leads()) {
       return;
@@ -79,6 +154,10 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
     observer.note("the parameters are not finite: no checkpoint is written, the one before stays");
     return;
   }
+  if (writer == nullptr) {
+    make_writer();
+  }
+  hear_of_checkpoints(true);  // what became of the one before may change what this one says
   CheckpointState saved;
   StateSaver saver(own_table());
   if (team.served != nullptr) {
@@ -88,7 +167,11 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
   } else {
     strategy->visit_state(saver);
     saved.blobs[kLedgerBlob] = ledger.save();
+    if (!later_epochs.empty()) {
+      saved.blobs[kLaterBlob] = epochs_text(later_epochs);
+    }
   }
+  saved.blobs[kConfigBlob] = config_text(config);
   const SampleAudit audit = served_audit ? *served_audit : ledger.total();
   saved.manifest.step = state.step;
   saved.manifest.epoch = static_cast<std::int64_t>(state.epoch);
@@ -102,36 +185,36 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
                             {"lost", audit.lost},
                             {"duplicated", audit.duplicated}};
   saved.manifest.extra = state_text(state, saver.all_numbers());
-  if (parted) {
+  attempted();
+  if (parted) {  // nobody has all of it in memory: all wait until it is written
     const std::vector<PartedModel::List> all = lists();
     saved.values = parted->arrays(std::span(all).first(1));
     saved.state = parted->arrays(all);
     saved.state.erase(saved.state.begin(), saved.state.begin() + std::ssize(saved.values));
-  } else {
-    saved.values = named_arrays(table, replica->values());
-    saved.state = saver.arrays();
+    const CheckpointWriter::Result result = writer->write_now(saved);
+    heard(result);
+    parted->finish(result.problem.empty());
+    return;
   }
-  distbelief::write_checkpoint(folder->checkpoints(), saved);
-  if (parted) {
-    parted->finish();
-  }
-  prune_checkpoints(folder->checkpoints(), static_cast<std::size_t>(config.keep_checkpoints), 1);
-  checkpointed_step = state.step;
+  saved.values = named_arrays(table, replica->values());
+  saved.state = saver.arrays();
+  writer->begin(std::move(saved));
 }
 
 std::string Trainer::Run::join_team() {
   if (team.group == nullptr) {
     return {};
   }
-  std::string text, marks;
+  std::string text, marks, later;
   if (team.leads()) {
     std::map<std::string, std::vector<std::uint64_t>> here = strategy_numbers;
     here["place"] = {static_cast<std::uint64_t>(state.step), state.epoch, state.position,
                      static_cast<std::uint64_t>(checkpointed_step + 1)};
     text = state_text(state, here);
     marks = ledger.save();
+    later = epochs_text(later_epochs);
   }
-  for (std::string* part : {&text, &marks}) {
+  for (std::string* part : {&text, &marks, &later}) {
     if (const Outcome outcome = team.share(*part); !outcome.ok()) {
       return lost_text(outcome);
     }
@@ -145,6 +228,7 @@ std::string Trainer::Run::join_team() {
     state.position = there.at(2);
     checkpointed_step = static_cast<std::int64_t>(there.at(3)) - 1;  // all must know when there is one to write
     ledger.restore(marks, "the leader's message");
+    later_epochs = epochs_from(later, "the leader's message");
     strategy_numbers = numbers;
   }
   return agreed([this] {
@@ -152,79 +236,6 @@ std::string Trainer::Run::join_team() {
            return strategy->join();
          })
       .culprit;
-}
-
-void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
-  const std::string where = checkpoint.path().string();
-  std::size_t count = 0;
-  while (checkpoint.has_blob(server_blob(count))) {
-    ++count;
-  }
-  if (!all_parts.empty() && count != all_parts.size() * static_cast<std::size_t>(team.served->servers)) {
-    throw InputError(
-        fmt::format("{}: has {} files of servers, where {} servers have {} parts of the network each: "
-                    "expected the same --servers and the same cut",
-                    where, count, team.served->servers, all_parts.size()));
-  }
-  if (all_parts.empty() && static_cast<int>(count) != team.served->servers) {
-    throw InputError(fmt::format("{}: written by {} servers, not {}: expected --{} {}", where, count,
-                                 team.served->servers, team.served->inside ? "workers" : "servers", count));
-  }
-  restored = ServedState{
-      .source = where, .books = checkpoint.blob(kBooksBlob), .leader = checkpoint.blob(kLeaderBlob), .servers = {}};
-  for (std::size_t server = 0; server < count; ++server) {
-    restored->servers.push_back(checkpoint.blob(server_blob(server)));
-  }
-}
-
-bool Trainer::Run::restore() {
-  remove_partial_checkpoints(folder->checkpoints());
-  LatestCheckpoint latest = latest_checkpoint(folder->checkpoints());
-  for (const auto& skipped : latest.skipped) {
-    observer.note(fmt::format("{} cannot be used: {}", skipped.path.string(), skipped.reason));
-  }
-  if (!latest.checkpoint && !latest.skipped.empty()) {
-    throw InputError(fmt::format("{}: none of its checkpoints can be used; the newest: {}",
-                                 folder->checkpoints().string(), latest.skipped.front().reason));
-  }
-  if (!latest.checkpoint) {
-    return false;
-  }
-  const Checkpoint& checkpoint = *latest.checkpoint;
-  const CheckpointManifest& manifest = checkpoint.manifest();
-  const std::string where = checkpoint.path().string();
-  if (manifest.model_digest != digest_text(table)) {
-    throw InputError(fmt::format("{}: written for a model with other parameters than {}", where, graph.name()));
-  }
-  if (checkpoint.has_blob(kLedgerBlob)) {
-    const std::uint64_t samples = SampleLedger::samples_in(checkpoint.blob(kLedgerBlob), where);
-    if (samples != data.train->size()) {
-      throw InputError(other_samples(folder->path(), config, data.train->size(), samples));
-    }
-  }
-  std::map<std::string, std::vector<std::uint64_t>> numbers;
-  parse_state(manifest.extra, where, state, numbers);
-  if (!part) {
-    read_named_arrays(table, checkpoint.values(), "", replica->values());
-  }
-  if (part) {
-    strategy_numbers = numbers;
-    ledger.restore(checkpoint.blob(kLedgerBlob), where);
-  } else if (team.served != nullptr) {
-    restore_served(checkpoint);
-  } else {
-    StateLoader loader(table, checkpoint.state(), numbers);
-    strategy->visit_state(loader);
-    ledger.restore(checkpoint.blob(kLedgerBlob), where);
-  }
-  state.step = manifest.step;
-  state.epoch = static_cast<std::uint64_t>(manifest.epoch);
-  state.position = static_cast<std::uint64_t>(manifest.position);
-  checkpointed_step = state.step;
-  if (part) {
-    to_share_out = std::move(latest.checkpoint);
-  }
-  return true;
 }
 
 }  // namespace distbelief

@@ -10,17 +10,17 @@ namespace {
 bool holds_a_run(const std::filesystem::path& path) { return std::filesystem::exists(path / "run.yaml"); }
 
 /// Nothing in it that a new run would overwrite.
-void expect_free(const std::filesystem::path& path) {
+void expect_free(const std::filesystem::path& path, std::string_view option = "out") {
   if (holds_a_run(path)) {
     throw InputError(
-        fmt::format("--out {0}: there is a run in this folder; choose another, or go on with it: "
+        fmt::format("--{1} {0}: there is a run in this folder; choose another, or go on with it: "
                     "distbelief train --resume {0}",
-                    path.string()));
+                    path.string(), option));
   }
   for (const char* name : {"model.safetensors", "summary.json", "report.html", "metrics.jsonl", "checkpoints"}) {
     if (std::filesystem::exists(path / name)) {
-      throw InputError(fmt::format("--out {}: a run would overwrite {}, which is there already; choose another folder",
-                                   path.string(), (path / name).string()));
+      throw InputError(fmt::format("--{} {}: a run would overwrite {}, which is there already; choose another folder",
+                                   option, path.string(), (path / name).string()));
     }
   }
 }
@@ -48,6 +48,10 @@ std::string plain_name(const std::string& source) {
 
 }  // namespace
 
+bool is_same_folder(const std::filesystem::path& one, const std::filesystem::path& other) {
+  return std::filesystem::weakly_canonical(one) == std::filesystem::weakly_canonical(other);
+}
+
 std::filesystem::path free_folder(const std::string& what, const std::string& data_name) {
   const std::string name = plain_name(what) + "-" + plain_name(data_name) + "-";
   std::filesystem::path path;
@@ -66,6 +70,13 @@ RunFolder RunFolder::create(const RunConfig& config, const std::string& data_nam
   std::error_code error;
   try {
     expect_free(path);
+    if (!config.checkpoint_copy.empty()) {
+      if (is_same_folder(path, config.checkpoint_copy)) {
+        throw InputError(fmt::format("--checkpoint-copy {}: expected a second place, this is the run's own folder",
+                                     config.checkpoint_copy));
+      }
+      expect_free(config.checkpoint_copy, "checkpoint-copy");
+    }
     folder.made_ = missing_folders(path);
     std::filesystem::create_directories(path, error);
   } catch (const std::filesystem::filesystem_error& failure) {

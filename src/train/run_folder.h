@@ -11,6 +11,9 @@
 
 namespace distbelief {
 
+/// Whether both are the same folder, there or not.
+bool is_same_folder(const std::filesystem::path& one, const std::filesystem::path& other);
+
 /// The first runs/WHAT-DATA-N that is free.
 std::filesystem::path free_folder(const std::string& what, const std::string& data_name);
 
@@ -31,6 +34,8 @@ class RunFolder {
   std::filesystem::path model() const { return path_ / "model.safetensors"; }
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path report() const { return path_ / "report.html"; }
+  /// In which view of the job a worker took the folder over from one that was lost; none when nobody did.
+  std::filesystem::path leader() const { return path_ / "leader"; }
 
   /// The lock that create() took, for whoever keeps it while the run lasts; without it the folder is free for others.
   std::optional<FolderLock> take_lock() { return std::exchange(lock_, std::nullopt); }

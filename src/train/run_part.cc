@@ -5,7 +5,10 @@
 
 #include "base/check.h"
 #include "strategy/step_exchange.h"
+#include "train/core_share.h"
+#include "train/cut_shares.h"
 #include "train/model_cut.h"
+#include "train/speed_probe.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
@@ -13,6 +16,8 @@ namespace {
 
 /// Groups of a view beside that of all: three of the parts of a copy, one of a part's copies, one to write files.
 constexpr std::uint32_t kGroupsOfAView = 8;
+/// Of the group of all processes with servers; those of copies and of servers have others.
+constexpr std::uint32_t kSpeedEpoch = 0x48;
 
 /// The state of a strategy as lists of floats; `numbers`, unless null, replace its other numbers.
 class ListVisitor : public StateVisitor {
@@ -47,11 +52,42 @@ class ListVisitor : public StateVisitor {
 
 }  // namespace
 
+int Trainer::Run::compute_threads() const {
+  return config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
+}
+
+void Trainer::Run::measure_shares() {
+  check(team.served != nullptr || team.group != nullptr, "a worker for each part of each copy");
+  std::optional<Group> all;  // with servers, which hold what the shares make of parameters
+  Group& group = team.served == nullptr
+                     ? *team.group
+                     : all.emplace(*team.served->fabric, all_ranks(*team.served->fabric), kSpeedEpoch);
+  const Clock::time_point deadline = Clock::now() + team.patience;
+  const auto expect = [](const Outcome& outcome) {
+    if (!outcome.ok()) {
+      throw ExchangeLost(outcome);
+    }
+  };
+  expect(group.barrier(deadline));  // all compute at the same time, as they will
+  std::vector<std::uint64_t> speeds(static_cast<std::size_t>(group.size()));
+  if (group.position() < grid.processes()) {
+    const double slowness = team.chaos == nullptr ? 1 : team.chaos->first_slowness();
+    speeds[static_cast<std::size_t>(group.position())] =
+        static_cast<std::uint64_t>(probe_speed(compute_threads()) / slowness);
+  }
+  expect(group.all_gather(speeds, deadline));
+  config.shares = shares_by_speed(grid, std::span(speeds).first(static_cast<std::size_t>(grid.processes())));
+  measured_shares = true;
+}
+
 void Trainer::Run::take_part() {
   plan_cut(config, graph, table);
   grid = grid_of(config);
   if (grid.parts() == 1) {
     return;
+  }
+  if (config.shares == kMeasuredShares) {
+    measure_shares();
   }
   partition = partition_of(config, graph);
   if (team.served != nullptr) {
@@ -107,7 +143,7 @@ void Trainer::Run::share_out() {
     return;  // other copies get theirs from the first
   }
   if (!parted->leads()) {
-    parted->serve(all);
+    (void)parted->serve(all);
     return;
   }
   std::vector<float> piece;
@@ -120,9 +156,18 @@ void Trainer::Run::share_out() {
       parted->write(all[number], number, entry, first_float, piece);
     }
   };
-  if (to_share_out) {
+  const auto is_taken = [&](std::size_t number) {
+    const std::string& prefix = all[number].prefix;
+    return number == 0 || !taken_slots || taken_slots->contains(prefix.substr(0, prefix.size() - 1));
+  };
+  if (resumed) {
+    share_out_resumed(all);
+  } else if (to_share_out) {
     for (std::size_t number = 0; number < all.size(); ++number) {
       for (const ParameterEntry& entry : table.entries()) {
+        if (!is_taken(number)) {
+          continue;  // it begins anew
+        }
         pass_on(number == 0 ? to_share_out->values() : to_share_out->state(), number, entry);
       }
     }
@@ -134,6 +179,28 @@ void Trainer::Run::share_out() {
     }
   }
   parted->finish();
+}
+
+void Trainer::Run::share_out_resumed(std::span<const PartedModel::List> all) {
+  for (std::size_t number = 0; number < all.size(); ++number) {
+    const std::string& prefix = all[number].prefix;
+    const auto slot =
+        number == 0 ? resumed->whole.slots.end() : resumed->whole.slots.find(prefix.substr(0, prefix.size() - 1));
+    if (number > 0 && slot == resumed->whole.slots.end()) {
+      continue;  // it begins anew
+    }
+    const std::span<const float> floats = number == 0 ? resumed->whole.values : slot->second;
+    for (const ParameterEntry& entry : table.entries()) {
+      const std::int64_t count = entry.shape.elements();
+      for (std::int64_t first = 0; first < count; first += FloatArray::kPieceFloats) {
+        const std::int64_t piece = std::min(FloatArray::kPieceFloats, count - first);
+        parted->write(
+            all[number], number, entry, first,
+            floats.subspan(static_cast<std::size_t>(entry.range.begin + first), static_cast<std::size_t>(piece)));
+      }
+    }
+  }
+  resumed.reset();
 }
 
 StepReport Trainer::Run::agreed(const std::function<StepReport()>& step) const {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/json_text.h"
 #include "train/report_json.h"
 
@@ -71,6 +72,43 @@ std::optional<RunSummary> replay_line(const std::string& line, RunObserver& obse
     observer.note(line);
   }
   return std::nullopt;
+}
+
+std::optional<RunSummary> written_summary(const std::filesystem::path& folder,
+                                          std::filesystem::file_time_type since) {
+  const std::filesystem::path file = folder / "summary.json";
+  std::error_code missing;
+  if (std::filesystem::last_write_time(file, missing) < since || missing) {
+    return std::nullopt;
+  }
+  try {
+    const json root = json::parse(read_file(file));
+    const json& samples = root.at("samples");
+    RunSummary summary;
+    summary.status = root.at("status");
+    summary.workers = root.at("workers");
+    summary.servers = root.at("servers");
+    summary.restarts = root.at("restarts");
+    summary.steps = root.at("steps");
+    summary.epochs = root.at("epochs");
+    summary.train_seconds = root.at("train_seconds");
+    summary.samples_per_second = root.at("samples_per_second");
+    summary.problem = root.value("problem", "");
+    summary.folder = folder;
+    const auto number = [&](const char* key) {
+      return root.at(key).is_null() ? std::nullopt : std::optional(root.at(key).get<double>());
+    };
+    summary.last.test_accuracy = number("test_accuracy");
+    summary.last.test_loss = number("test_loss");
+    summary.samples = {.leased = samples.at("leased"),
+                       .applied = samples.at("applied"),
+                       .dropped = samples.at("dropped"),
+                       .lost = samples.at("lost"),
+                       .duplicated = samples.at("duplicated")};
+    return summary;
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace distbelief

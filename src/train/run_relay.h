@@ -19,7 +19,7 @@ class RunRelay : public RunObserver {
   void epoch_ended(const EpochReport& report) override;
   void note(std::string_view text) override;
   /// The last one.
-  void ended(const RunSummary& summary);
+  void ended(const RunSummary& summary) override;
 
  private:
   const std::function<void(const std::string& line)> send_;
@@ -29,5 +29,10 @@ class RunRelay : public RunObserver {
 /// The other end: tells `observer` what the line says. A line that no relay wrote is a note. Returns the summary when
 /// it is that.
 std::optional<RunSummary> replay_line(const std::string& line, RunObserver& observer);
+
+/// What summary.json says of a run, as far as it is shown at the end, when it was written after `since`; for one whose
+/// last line got lost.
+std::optional<RunSummary> written_summary(const std::filesystem::path& folder,
+                                          std::filesystem::file_time_type since);
 
 }  // namespace distbelief

@@ -46,6 +46,7 @@ std::string nothing_left_to_do(const std::filesystem::path& path, const RunConfi
     return "";
   }
   const CheckpointManifest& manifest = latest.checkpoint->manifest();
+  expect_change_is_possible(path, config_of_checkpoint(*latest.checkpoint, path), config);
   TrainingState state;
   std::map<std::string, std::vector<std::uint64_t>> numbers;
   parse_state(manifest.extra, latest.checkpoint->path().string(), state, numbers);
@@ -54,7 +55,7 @@ std::string nothing_left_to_do(const std::filesystem::path& path, const RunConfi
   const std::int64_t wanted = sandblaster ? config.iterations : config.epochs;
   const std::optional<RunEnd> end = end_of(folder, manifest.step);
   const std::int64_t done = end ? end->epochs : manifest.epoch;
-  const std::int64_t begun = done + (manifest.position > 0 && !end && !sandblaster ? 1 : 0);
+  const std::int64_t begun = end || sandblaster ? done : std::max(done, epochs_begun(*latest.checkpoint));
   if (wanted < begun) {
     throw InputError(fmt::format("--resume {}: {} {} {}: expected --{}s {} or more", path.string(), round, begun,
                                  begun > done ? "has begun" : "is done", round, begun));
@@ -81,26 +82,27 @@ std::string other_samples(const std::filesystem::path& folder, const RunConfig& 
                      config.data, samples, samples_of_run);
 }
 
-void expect_samples_of_run(const std::filesystem::path& path, const RunConfig& config) {
+void expect_samples_of_run(const std::filesystem::path& path, const RunConfig& config,
+                           const PlanKnowledge& knowledge) {
   const RunConfig before = config_of_run(path);
-  if (before.data == config.data && before.data_dir == config.data_dir && before.validation == config.validation) {
+  if (before.data == config.data && before.data_dir == config.data_dir && before.validation == config.validation &&
+      before.model == config.model && before.model_options == config.model_options) {
     return;
   }
   const LatestCheckpoint latest = latest_checkpoint(RunFolder::open(path).checkpoints());
   if (!latest.checkpoint) {
     return;
   }
-  const Checkpoint& checkpoint = *latest.checkpoint;
-  const std::string where = checkpoint.path().string();
-  const std::uint64_t samples = open_run_data(config).train->size();
-  const std::uint64_t samples_of_run =
-      checkpoint.has_blob(kLedgerBlob) ? SampleLedger::samples_in(checkpoint.blob(kLedgerBlob), where)
-      : is_sandblaster(before)         ? samples  // which has no books
-      : checkpoint.has_blob(kBooksBlob)
-          ? static_cast<std::uint64_t>(ServedBooks::head_of(checkpoint.blob(kBooksBlob), where).samples)
-          : samples;
-  if (samples != samples_of_run) {
-    throw InputError(other_samples(path, config, samples, samples_of_run));
+  const std::optional<std::uint64_t> samples_of_run = samples_of(*latest.checkpoint);
+  RunConfig alone = config;
+  alone.init.clear();  // it has begun, and does not need that any more
+  const CheckedRun checked = check_run(alone, knowledge);
+  if (samples_of_run && checked.samples != *samples_of_run) {
+    throw InputError(other_samples(path, config, checked.samples, *samples_of_run));
+  }
+  if (checked.model_digest != latest.checkpoint->manifest().model_digest) {
+    throw InputError(fmt::format("--resume {}: its checkpoints are of a model with other parameters than {}",
+                                 path.string(), checked.model));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/run_config.h"
+#include "train/plan_knowledge.h"
 
 namespace distbelief {
 
@@ -14,8 +15,10 @@ namespace distbelief {
 std::string nothing_left_to_do(const std::filesystem::path& folder, const RunConfig& config);
 
 /// Throws InputError when the data that `config` now names has another number of samples to train on than the run in
-/// this folder has. Reads only, and that only when `config` names other data than the folder's run.yaml.
-void expect_samples_of_run(const std::filesystem::path& folder, const RunConfig& config);
+/// this folder has, or the model other parameters. Reads only, and that only when `config` names other data or another
+/// model than the folder's run.yaml.
+void expect_samples_of_run(const std::filesystem::path& folder, const RunConfig& config,
+                           const PlanKnowledge& knowledge);
 
 /// The message for that.
 std::string other_samples(const std::filesystem::path& folder, const RunConfig& config, std::uint64_t samples,

@@ -3,11 +3,13 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "metrics/machine.h"
 #include "metrics/report.h"
 #include "models/model_text.h"
+#include "train/report_json.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
@@ -73,6 +75,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["batch_per_worker"] = summary.batch_per_worker;
   root["optimizer"] = config.optimizer;
   root["workers"] = summary.workers;
+  root["workers_at_end"] = summary.workers_at_end;
   root["restarts"] = summary.restarts;
   root["servers"] = summary.servers;
   root["threads"] = summary.threads;
@@ -97,6 +100,12 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
                      {"dropped", audit.dropped},
                      {"lost", audit.lost},
                      {"duplicated", audit.duplicated}};
+  root["failed_checkpoints"] = summary.failed_checkpoints;
+  root["failed_copies"] = summary.failed_copies;
+  root["lost_metrics"] = summary.lost_metrics;
+  if (!summary.events.empty()) {
+    root["events"] = team_events_json(summary.events);
+  }
   if (summary.staleness) {
     const StalenessCounts& counts = *summary.staleness;
     ordered_json histogram = ordered_json::object();
@@ -114,9 +123,34 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   return json_text(root, 2) + "\n";
 }
 
+Checkpoint Trainer::Run::best_checkpoint(RunSummary& summary) const {
+  std::optional<Checkpoint> kept;
+  std::string problem;
+  for (const std::int64_t step : {state.best_step, kept_best_step}) {
+    try {
+      kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", step));
+      break;
+    } catch (const FileError& error) {
+      problem = problem.empty() ? error.what() : problem;
+    }
+  }
+  if (!kept) {
+    kept = std::move(latest_checkpoint(folder->checkpoints()).checkpoint);
+  }
+  if (!kept) {
+    throw FileError(problem);
+  }
+  summary.model_step = kept->manifest().step;
+  if (!problem.empty()) {
+    observer.note(fmt::format("the checkpoint that did best cannot be used: {}; the model is that of step {}", problem,
+                              summary.model_step));
+  }
+  return std::move(*kept);
+}
+
 void Trainer::Run::write_parted_model(RunSummary& summary) {
   if (state.best_step >= 0 && state.best_step != state.step) {
-    const Checkpoint kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", state.best_step));
+    const Checkpoint kept = best_checkpoint(summary);
     std::vector<FloatArray> arrays;
     for (const ParameterEntry& entry : table.entries()) {
       const SafetensorsView& values = kept.values();
@@ -127,7 +161,6 @@ void Trainer::Run::write_parted_model(RunSummary& summary) {
            .read = [&values, &tensor](std::int64_t first, std::span<float> out) { values.read(tensor, first, out); }});
     }
     write_model(folder->model(), card, arrays);
-    summary.model_step = state.best_step;
     return;
   }
   const std::vector<PartedModel::List> all = lists();
@@ -139,13 +172,15 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model = graph.name();
   summary.data = data.name;
   summary.parameters = table.parameter_count();
-  summary.workers = team.workers();
+  summary.workers = static_cast<int>(config.workers);
+  summary.workers_at_end = team.workers();
+  summary.events = state.events;
   summary.servers = team.served != nullptr && !team.served->inside ? team.served->servers : 0;
   summary.staleness = staleness;
   summary.rate_factor = rate_factor;
   summary.restarts = team.restarts;
   summary.batch = global_batch;
-  summary.batch_per_worker = batch_per_worker(config);
+  summary.batch_per_worker = worker_batch;
   summary.threads = static_cast<int>(config.threads);
   summary.thread_mode = config.thread_mode;
   summary.steps = state.step;
@@ -158,13 +193,16 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.has_classes = data.train->spec().classes > 0;
   summary.model_step = state.step;
 
+  if (summary.status == "lost" && ((team.fenced && team.fenced()) || led_by_others())) {
+    return;  // others go on, and the folder is theirs
+  }
   const bool complete = summary.status == "finished" || summary.status == "stopped early";
   if (parted && !parted->leads() && summary.status != "lost") {
-    if (summary.status != "diverged" && checkpointed_step != state.step) {
+    if (summary.status != "diverged" && !has_checkpoint()) {
       write_checkpoint(std::nullopt);
     }
     if (complete && (state.best_step < 0 || state.best_step == state.step)) {
-      parted->serve(lists());
+      (void)parted->serve(lists());
     }
   }
   if (!team.leads()) {
@@ -181,15 +219,20 @@ void Trainer::Run::write_results(RunSummary& summary) {
       }
       folder.emplace(RunFolder::open(config.out));
       write_checkpoint(std::nullopt);
+      hear_of_checkpoints(true);
       write_file_atomically(folder->summary(), summary_text(summary, config));
     }
     return;
   }
   const bool diverged = summary.status == "diverged";
   const bool holds = strategy != nullptr && strategy->holds_state() && !(part && summary.status == "lost");
-  if (!diverged && holds && checkpointed_step != state.step) {
+  if (!diverged && holds && !has_checkpoint()) {
     write_checkpoint(std::nullopt);
   }
+  hear_of_checkpoints(true);
+  summary.failed_checkpoints = checkpoint_trouble.count();
+  summary.failed_copies = copy_trouble.count();
+  summary.lost_metrics = metrics_trouble.count();
   if (complete && part) {
     write_parted_model(summary);
   } else if (complete) {
@@ -197,11 +240,10 @@ void Trainer::Run::write_results(RunSummary& summary) {
     std::span<const float> values = replica->values();
     if (state.best_step >= 0 && (state.best_step != state.step || team.served != nullptr)) {
       // Validation was asked for: the model that people take away is the one that did best on it.
-      const Checkpoint kept = read_checkpoint(folder->checkpoints() / fmt::format("step-{:08}", state.best_step));
+      const Checkpoint kept = best_checkpoint(summary);
       best = float_buffer(table.size());
       read_named_arrays(table, kept.values(), "", best.as<float>());
       values = best.as<float>();
-      summary.model_step = state.best_step;
     }
     write_model(folder->model(), card, table, values);
   }

@@ -75,10 +75,12 @@ struct Trainer::Run::Blasting {
     books.begin_ids(units.next_id);
     books.set_counts(units.counts);
     audited = units.counts;
-    const LeaderLinks::Report report = leader.restore(restored.servers, deadline);
+    const ResumedState taken = std::move(*run.resumed);
+    run.resumed.reset();
+    const LeaderLinks::Report report = leader.set_state(taken.whole, *run.rule, 0, deadline);
     servers = report.outcome;
-    if (report.status == ReplyHead::Status::damaged) {
-      throw FileError(fmt::format("{}: expected the state of these servers, or it is damaged", restored.source));
+    if (report.status != ReplyHead::Status::done) {
+      throw FileError(fmt::format("{}: expected the state of a Sandblaster run, or it is damaged", restored.source));
     }
     if (servers.ok() && !lbfgs.go_on()) {
       lose(vectors.outcome());
@@ -93,6 +95,7 @@ struct Trainer::Run::Blasting {
   Units visit_own_state(StateVisitor& visitor) {
     lbfgs.visit_state(visitor);
     Units units = {.next_id = books.next_id() + kIdsInFlight, .counts = books.settled_counts()};
+    units.counts.done = audited.done;  // the evaluation that is under way is made anew, done or not
     visitor.number("next_unit", units.next_id);
     for (std::int64_t PortionTable::Counts::*count :
          {&PortionTable::Counts::handed_out, &PortionTable::Counts::done, &PortionTable::Counts::again,
@@ -117,6 +120,33 @@ struct Trainer::Run::Blasting {
     return run.add_servers(leader, saved, servers);
   }
 
+  /// Keeps for the next leader where this one stands. `ordering`: vectors change from here on, so that those of several
+  /// servers may be of different moments.
+  void keep_note(bool ordering) {
+    if (run.team.served->routes != nullptr) {
+      StateWriter writer;
+      (void)visit_own_state(writer);
+      links.keep_note(run.leader_note({{"evaluation", {books.evaluation(), ordering ? 1U : 0U}}}, writer.take()));
+    }
+  }
+
+  /// Goes on where another leader stood when it kept this: with the evaluation that it began, once more; or, if it was
+  /// about to change vectors, with a new history at the values that there are.
+  void take_over(const std::string& note) {
+    const TakenOver taken = run.take_over_from(note);
+    StateReader reader(taken.own, "what the leader before kept");
+    const Units units = visit_own_state(reader);
+    books.begin_ids(units.next_id);
+    books.set_counts(units.counts);
+    audited = units.counts;
+    const std::vector<std::uint64_t>& evaluation = taken.numbers.at("evaluation");
+    books.set_evaluation(evaluation.at(0));
+    if (evaluation.at(1) != 0) {
+      lbfgs.begin_again();
+    }
+    run.state.epoch = std::max(run.state.epoch, static_cast<std::uint64_t>(lbfgs.iterations()));
+  }
+
   /// Workers begin to compute the objective at the values that the servers have.
   void begin_evaluation() {
     const std::uint64_t low_water = books.begin(samples, run.team.served->workers);
@@ -126,6 +156,7 @@ struct Trainer::Run::Blasting {
       lose(vectors.outcome());
       return;
     }
+    keep_note(false);
     books.open();
     links.server_changed();
   }
@@ -149,6 +180,7 @@ struct Trainer::Run::Blasting {
     applied += static_cast<std::uint64_t>(sums.rows);
     ++state.step;
     audit_evaluation();
+    keep_note(true);
     const double loss = sums.loss / static_cast<double>(sums.rows);
     const Lbfgs::Report report = lbfgs.evaluated(loss);
     if (report.status == Lbfgs::Status::lost) {
@@ -211,6 +243,9 @@ struct Trainer::Run::Blasting {
           state.step - std::max<std::int64_t>(0, run.checkpointed_step) >= run.config.checkpoint_every) {
         run.write_checkpoint(std::nullopt);
       }
+      if (!last) {
+        keep_note(false);
+      }
     }
     if (report.status != Lbfgs::Status::going_on) {
       tell_end(report);
@@ -226,6 +261,7 @@ struct Trainer::Run::Blasting {
 };
 
 RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& books,
+                                          const std::optional<std::string>& note,
                                           const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
@@ -243,9 +279,13 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
                                                 .tolerance = config.tolerance})};
   served_state = [&blasting](CheckpointState& saved) { return blasting.add_state(saved); };
   served_bytes = [&leader] { return leader.traffic(); };
+  if (note) {
+    blasting.take_over(*note);
+  } else {
+    blasting.begin();
+  }
   const double seconds_before = state.train_seconds;
   const auto begin = Clock::now();
-  blasting.begin();
   if (blasting.servers.ok()) {
     blasting.begin_evaluation();
   }
@@ -253,11 +293,22 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
     return served.inside ? served.workers - books.wait(Clock::now()).left : served.workers_left();
   };
   const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
+  Clock::time_point looked_at = Clock::now();
   while (blasting.goes_on()) {
+    if (deposed(looked_at)) {
+      return end_deposed();
+    }
     const int left = workers_left();
     const bool died = somebody_died();
     const PortionBooks::Progress progress = books.wait(Clock::now() + kEvaluationTurn);
     state.train_seconds = seconds_before + seconds_since(begin);
+    for (const std::string& text : links.take_news()) {
+      observer.note(text);
+    }
+    if (const std::string lost = links.broken(); !lost.empty()) {
+      blasting.lose({Outcome::Kind::peer_lost, {}, lost});
+      break;
+    }
     if (progress.done) {
       blasting.evaluated(progress.sums);
       continue;
@@ -282,6 +333,9 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
       let_go_wrong(links.server(), stop_requested);
     }
   }
+  if (deposed(looked_at)) {
+    return end_deposed();
+  }
   if (!blasting.servers.ok()) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = blasting.servers.reason}, state, summary);
   }
@@ -289,8 +343,11 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
     summary.status = "stopped early";
   }
   if (blasting.servers.ok() && summary.status != "diverged" && (summary.status != "lost" || !served.inside) &&
-      checkpointed_step != state.step && state.epoch > 0) {
+      !has_checkpoint() && state.epoch > 0) {
     write_checkpoint(std::nullopt);
+  }
+  if (summary.status == "lost" && checkpointed_step != state.step) {
+    summary.problem += "; " + rolled_back();
   }
   books.end();
   links.end_server();

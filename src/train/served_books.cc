@@ -127,6 +127,13 @@ void ServedBooks::evaluated() {
   unevaluated_.erase(unevaluated_.begin());
 }
 
+void ServedBooks::take_over(std::int64_t evaluated_epochs) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(unevaluated_, [&](const ClosedEpoch& closed) { return closed.epoch < evaluated_epochs; });
+  news_.closed = unevaluated_;
+  news_.sums = {};
+}
+
 SampleAudit ServedBooks::total() const {
   const std::scoped_lock lock(mutex_);
   SampleAudit sum = closed_;

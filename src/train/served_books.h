@@ -14,6 +14,7 @@
 #include "metrics/counters.h"
 #include "server/parameter_server.h"
 #include "server/wire.h"
+#include "train/run_progress.h"
 
 namespace distbelief {
 
@@ -60,6 +61,10 @@ class ServedBooks {
   /// The first of the closed epochs has been evaluated, and is not told again.
   void evaluated();
 
+  /// Of books that heard the same as those of a leader which is lost, and evaluated so many epochs: take() tells of
+  /// those after.
+  void take_over(std::int64_t evaluated_epochs);
+
   /// All of it as bytes, to go on from.
   std::string save();
   /// What saved books are of, to be compared before a run goes on from them.
@@ -75,7 +80,17 @@ class ServedBooks {
   void restore(std::string_view saved, const std::string& file);
   /// After restore(): takes in what the servers' states have that was not reported yet, and says what is still to be
   /// leased. Their states are of later moments than the books: see ParameterServer::mark().
-  LeaseTable::Options go_on(const std::vector<SavedLeases>& servers);
+  LeaseTable::Options go_on(const std::vector<SavedLeases>& servers) { return go_on(servers, {}, 1); }
+  /// The same while training goes on: leases that are `held` by workers that live are theirs to report. New ones get
+  /// numbers from `first_lease` on.
+  LeaseTable::Options go_on(const std::vector<SavedLeases>& servers, const std::vector<Lease>& held,
+                            std::uint64_t first_lease);
+
+  /// What is done, for a run that goes on in another way; after go_on(), of what servers have too.
+  RunProgress progress() const;
+  /// Instead of restore() and go_on(), before anything else: begins where a run of any kind stood after so many units.
+  /// What it dropped is leased again.
+  LeaseTable::Options begin_at(const RunProgress& progress, std::uint64_t units);
 
   SampleAudit total() const;
   /// What is open is closed: what was handed out and not applied is lost.
@@ -102,7 +117,7 @@ class ServedBooks {
   void apply_locked(const SampleRun& samples);
   void visit(StateVisitor& visitor);
   /// Samples that nobody has and that are not applied, as leases of their own, and where the rest begins.
-  void lease_gaps_locked(LeaseTable::Options& plan);
+  void lease_gaps_locked(LeaseTable::Options& plan, const std::vector<Lease>& held);
   void close_finished_locked();
   bool exist(const SampleRun& samples) const;
 

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "server/state_bytes.h"
 #include "train/served_books.h"
+#include "train/state_words.h"
 
 namespace distbelief {
 namespace {
@@ -15,29 +15,6 @@ constexpr std::int64_t kUnitsOfAGap = 8;  // that one lease takes
 
 [[noreturn]] void fail(const std::string& complaint) {
   throw FileError("the books of the run are damaged: " + complaint);
-}
-
-void visit_integer(StateVisitor& visitor, std::string_view name, std::int64_t& value) {
-  auto bits = static_cast<std::uint64_t>(value);
-  visitor.number(name, bits);
-  value = static_cast<std::int64_t>(bits);
-}
-
-void visit_sums(StateVisitor& visitor, LossSums& sums) {
-  visitor.real("loss", sums.loss);
-  visit_integer(visitor, "correct", sums.correct);
-  visit_integer(visitor, "rows", sums.rows);
-}
-
-void visit_text(StateVisitor& visitor, std::string_view name, std::string& text) {
-  std::vector<std::uint64_t> words((text.size() + 7) / 8 + 1);
-  words[0] = text.size();
-  std::memcpy(words.data() + 1, text.data(), text.size());
-  visitor.numbers(name, words);
-  if (words.empty() || words[0] > (words.size() - 1) * 8) {
-    fail(fmt::format("'{}' is shorter than it says", name));
-  }
-  text.assign(reinterpret_cast<const char*>(words.data() + 1), words[0]);
 }
 
 void visit_head(StateVisitor& visitor, ServedBooks::Head& head) {
@@ -142,7 +119,8 @@ void ServedBooks::restore(std::string_view saved, const std::string& file) {
   news_.closed = unevaluated_;
 }
 
-LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) {
+LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers, const std::vector<Lease>& held,
+                                       std::uint64_t first_lease) {
   const std::scoped_lock lock(mutex_);
   std::map<std::uint64_t, Lease> leases;
   for (const SavedLeases& server : servers) {
@@ -160,6 +138,9 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
                           .next_push = SavedLease::kDone};
     }
   }
+  for (const Lease& lease : held) {
+    leases.erase(lease.id);
+  }
   for (const SavedLeases& server : servers) {
     std::map<std::uint64_t, std::uint64_t> here;
     for (const SavedLease& lease : server.leases) {
@@ -172,7 +153,8 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
     }
   }
   LeaseTable::Options plan = {.samples_per_epoch = static_cast<std::int64_t>(sampler_.samples()),
-                              .epochs = plan_.epochs};
+                              .epochs = plan_.epochs,
+                              .first_id = first_lease};
   for (auto& [id, lease] : leases) {
     plan.first_id = std::max(plan.first_id, id + 1);
     if (lease.epoch < next_epoch_) {
@@ -197,19 +179,57 @@ LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers) 
     plan.first_id = std::max(plan.first_id, id + 1);
   }
   close_finished_locked();
-  lease_gaps_locked(plan);
+  lease_gaps_locked(plan, held);
   return plan;
 }
 
-void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan) {
+RunProgress ServedBooks::progress() const {
+  const std::scoped_lock lock(mutex_);
+  RunProgress progress = {.closed = closed_};
+  for (const ClosedEpoch& closed : unevaluated_) {
+    progress.epochs.push_back({.number = static_cast<std::uint64_t>(closed.epoch), .sums = closed.sums});
+  }
+  for (const auto& [number, epoch] : open_) {
+    progress.epochs.push_back({static_cast<std::uint64_t>(number), epoch->ledger.save_epoch(), epoch->sums});
+  }
+  return progress;
+}
+
+LeaseTable::Options ServedBooks::begin_at(const RunProgress& progress, std::uint64_t units) {
+  {
+    const std::scoped_lock lock(mutex_);
+    closed_ = progress.closed;
+    std::uint64_t applied = 0;
+    for (const EpochProgress& begun : progress.epochs) {
+      const auto number = static_cast<std::int64_t>(begun.number);
+      if (begun.ledger.empty()) {
+        unevaluated_.push_back({number, begun.sums});
+        next_epoch_ = number + 1;
+        continue;
+      }
+      Epoch& epoch = epoch_locked(number);
+      epoch.ledger.restore(begun.ledger, "the books of the run");
+      epoch.ledger.reopen_dropped();
+      epoch.sums = begun.sums;
+      applied += epoch.ledger.total().applied;
+    }
+    news_.closed = unevaluated_;
+    news_.units = units;
+    news_.samples = static_cast<std::uint64_t>(next_epoch_) * sampler_.samples() + applied;
+  }
+  return go_on({});
+}
+
+void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan, const std::vector<Lease>& held) {
   const auto samples = static_cast<std::int64_t>(sampler_.samples());
   plan.first_epoch = next_epoch_;
   std::int64_t last = next_epoch_ - 1;
   for (const auto& [number, epoch] : open_) {
     last = std::max(last, number);
   }
-  const std::vector<Lease> returned = plan.returned;
-  for (const Lease& lease : returned) {
+  std::vector<Lease> known = plan.returned;
+  known.insert(known.end(), held.begin(), held.end());
+  for (const Lease& lease : known) {
     last = std::max(last, lease.epoch);
   }
   std::vector<bool> taken(static_cast<std::size_t>(samples));
@@ -219,7 +239,7 @@ void ServedBooks::lease_gaps_locked(LeaseTable::Options& plan) {
     for (std::size_t at = 0; at < taken.size(); ++at) {
       taken[at] = found != open_.end() && found->second->ledger.has_applied(ids[at]);
     }
-    for (const Lease& lease : returned) {
+    for (const Lease& lease : known) {
       if (lease.epoch == number) {
         std::fill_n(taken.begin() + lease.first, lease.count, true);
       }

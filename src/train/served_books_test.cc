@@ -196,6 +196,29 @@ TEST_F(Books, TakeInWhatEveryServerHasAndNobodyReported) {
   expect_rest(plan, done);
 }
 
+TEST_F(Books, WhatIsHeldIsLeftToWhoHoldsItWhenACoordinatorAsks) {
+  report(books_, unit(4, 0, 0, 12));
+  // Lease 1 was a dead worker's, 2 is held by one that lives and has pushed it but not said so, 3 was given to nobody's
+  // knowledge.
+  const SavedLeases server = {.leases = {lease(1, 0, 0, 4, 1), lease(2, 0, 4, 4, 1), lease(4, 0, 12, 4, 1)}};
+  const std::vector<Lease> held = {{.id = 2, .epoch = 0, .first = 4, .count = 4}};
+  for (int asked = 0; asked < 2; ++asked) {  // once more changes nothing
+    const LeaseTable::Options plan = books_.go_on({server, server}, held, 100);
+    EXPECT_EQ(books_.total().applied, 8U);  // of leases 1 and 4
+    ASSERT_EQ(plan.returned.size(), 1U);
+    EXPECT_EQ(plan.returned[0].id, 100U);
+    EXPECT_EQ(plan.returned[0].first, 8);
+    std::vector<std::vector<bool>> done(2, std::vector<bool>(16));
+    for (std::size_t place = 0; place < 16; ++place) {
+      done[0][place] = place < 8 || place >= 12;
+    }
+    expect_rest(plan, done);
+  }
+  report(books_, unit(2, 0, 0, 4));
+  EXPECT_EQ(books_.total().applied, 12U);
+  EXPECT_EQ(books_.total().duplicated, 0U);
+}
+
 TEST_F(Books, GoOnInSeveralEpochsAtOnce) {
   report(books_, unit(1, 0, 0, 0));
   report(books_, unit(4, 0, 1, 4));
@@ -207,6 +230,77 @@ TEST_F(Books, GoOnInSeveralEpochsAtOnce) {
   EXPECT_EQ(plan.first_epoch, 1);
   EXPECT_EQ(plan.first_position, 8);
   expect_rest(plan, done);
+}
+
+TEST_F(Books, AnotherKindOfRunHearsWhichSamplesAreDone) {
+  // Of epoch 0 units 0 and 2 are done, of epoch 1 unit 3, in other leases.
+  report(books_, unit(1, 0, 0, 0));
+  report(books_, unit(2, 0, 0, 8));
+  report(books_, unit(3, 0, 1, 12));
+  const RunProgress progress = books_.progress();
+  ASSERT_EQ(progress.epochs.size(), 2U);
+  EXPECT_EQ(progress.epochs[0].sums.rows, 8);
+  EXPECT_EQ(progress.closed, SampleAudit{});
+  for (const auto& [number, done] :
+       {std::pair{0U, std::vector<PositionRun>{{0, 4}, {8, 4}}}, std::pair{1U, std::vector<PositionRun>{{12, 4}}}}) {
+    SampleLedger ledger(16);
+    ledger.restore(progress.epochs[number].ledger, "ledger");
+    EXPECT_EQ(settled_positions(sampler_, number, ledger), done);
+    Sampler sampler = sampler_;
+    put_first(sampler, progress.epochs[number]);
+    EXPECT_EQ(sampler.done(number), ledger.settled());
+  }
+  const std::vector<EpochProgress> again = epochs_from(epochs_text(progress.epochs), "text");
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_EQ(again[1].number, 1U);
+  EXPECT_EQ(again[1].ledger, progress.epochs[1].ledger);
+  EXPECT_EQ(again[1].sums.loss, progress.epochs[1].sums.loss);
+  EXPECT_THROW((void)epochs_from(epochs_text(progress.epochs).substr(0, 90), "text"), FileError);
+}
+
+TEST_F(Books, BeginWhereAnotherKindOfRunStoodWhateverItsBatches) {
+  // 5 samples of epoch 0 are applied and one is dropped, in the order; of epoch 1, 3 somewhere.
+  std::vector<std::uint64_t> ids(16);
+  sampler_.fill(0, 0, ids);
+  SampleLedger first(16);
+  first.leased(std::span(ids).first(6));
+  first.applied(std::span(ids).first(5));
+  first.dropped(std::span(ids).subspan(5, 1));
+  sampler_.fill(1, 0, ids);
+  SampleLedger second(16);
+  second.leased(std::span(ids).subspan(7, 3));
+  second.applied(std::span(ids).subspan(7, 3));
+  ServedBooks books(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  const LeaseTable::Options plan = books.begin_at(
+      {.closed = {}, .epochs = {{0, first.save_epoch(), {1, 2, 5}}, {1, second.save_epoch(), {1, 2, 3}}}}, 40);
+  std::vector<std::vector<bool>> done(2, std::vector<bool>(16));
+  std::fill_n(done[0].begin(), 5, true);
+  std::fill_n(done[1].begin() + 7, 3, true);
+  expect_rest(plan, done);
+  const ServedBooks::News news = books.take();
+  EXPECT_EQ(news.units, 40U);
+  EXPECT_EQ(news.samples, 8U);
+  EXPECT_EQ(books.total(), (SampleAudit{9, 8, 1, 0, 0}));
+  EXPECT_EQ(books.open_sums().rows, 5);
+}
+
+TEST_F(Books, EpochsThatAreDoneButNotEvaluatedAreToldAgain) {
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    report(books_, unit(i + 1, 0, 0, static_cast<std::int64_t>(i) * kUnit));
+  }
+  const RunProgress progress = books_.progress();
+  ASSERT_EQ(progress.epochs.size(), 1U);
+  EXPECT_EQ(progress.epochs[0].ledger, "");
+  EXPECT_EQ(progress.closed.applied, 16U);
+  Sampler sampler = sampler_;
+  put_first(sampler, progress.epochs[0]);
+  EXPECT_EQ(sampler.done(0), 16U);
+  ServedBooks books(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  expect_rest(books.begin_at(progress, 4), {std::vector<bool>(16, true), std::vector<bool>(16)});
+  const ServedBooks::News news = books.take();
+  ASSERT_EQ(news.closed.size(), 1U);
+  EXPECT_EQ(news.closed[0].sums.rows, 16);
+  EXPECT_EQ(news.samples, 16U);
 }
 
 }  // namespace

@@ -23,6 +23,35 @@ constexpr float kSlower = 0.5F;
 /// For workers that are asked to stop, and finish a step first.
 constexpr std::chrono::seconds kStopPatience{10};
 
+constexpr std::size_t kNumbersOfAPlan = 6;
+constexpr std::size_t kNumbersOfALease = 5;
+
+std::vector<std::uint64_t> plan_numbers(const LeaseTable::Options& plan) {
+  const auto bits = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  std::vector<std::uint64_t> numbers = {
+      bits(plan.samples_per_epoch), bits(plan.first_epoch), bits(plan.epochs), plan.first_id,
+      bits(plan.first_position),    bits(plan.warm_samples)};
+  for (const Lease& lease : plan.returned) {
+    numbers.insert(numbers.end(), {lease.id, bits(lease.epoch), bits(lease.first), bits(lease.count), lease.next_push});
+  }
+  return numbers;
+}
+
+LeaseTable::Options plan_of(const std::vector<std::uint64_t>& numbers) {
+  const auto at = [&](std::size_t i) { return static_cast<std::int64_t>(numbers.at(i)); };
+  LeaseTable::Options plan = {.samples_per_epoch = at(0),
+                              .first_epoch = at(1),
+                              .epochs = at(2),
+                              .first_id = numbers.at(3),
+                              .first_position = at(4),
+                              .warm_samples = at(5)};
+  for (std::size_t i = kNumbersOfAPlan; i + kNumbersOfALease <= numbers.size(); i += kNumbersOfALease) {
+    plan.returned.push_back(
+        {.id = numbers[i], .epoch = at(i + 1), .first = at(i + 2), .count = at(i + 3), .next_push = numbers[i + 4]});
+  }
+  return plan;
+}
+
 }  // namespace
 
 struct Trainer::Run::Leading {
@@ -55,6 +84,9 @@ struct Trainer::Run::Leading {
     const Clock::time_point deadline = Clock::now() + run.team.patience;
     const std::int64_t unit = unit_samples(run.config);
     const std::int64_t warm = run.warm_units() * unit;
+    if (run.resumed) {
+      return begin_as_another();
+    }
     if (!run.restored) {
       if (run.initialised) {
         servers = leader.set_values(run.replica->values(), deadline).outcome;
@@ -82,6 +114,25 @@ struct Trainer::Run::Leading {
     return plan;
   }
 
+  /// Where a run of another kind stood, or one with other servers.
+  LeaseTable::Options begin_as_another() {
+    const ResumedState taken = std::move(*run.resumed);
+    run.resumed.reset();
+    const auto units = static_cast<std::uint64_t>(units_of_step(run.config));
+    servers = leader
+                  .set_state(taken.whole, *run.rule, run.state.scheduled(run.state.step) * units,
+                             Clock::now() + run.team.patience)
+                  .outcome;
+    if (taken.rate_factor < 1 && servers.ok()) {
+      run.rate_factor = taken.rate_factor;
+      order(RequestHead::Kind::slow_down, static_cast<float>(taken.rate_factor));
+    }
+    LeaseTable::Options plan = books.begin_at(taken.progress, static_cast<std::uint64_t>(run.state.step) * units);
+    plan.warm_samples = std::max<std::int64_t>(
+        0, run.warm_units() * unit_samples(run.config) - static_cast<std::int64_t>(books.total().applied));
+    return plan;
+  }
+
   /// For write_checkpoint(): servers go on meanwhile, each block's state is of one moment, and the books of an earlier
   /// one.
   bool add_state(CheckpointState& saved) {
@@ -99,8 +150,30 @@ struct Trainer::Run::Leading {
     visitor.real("rate_factor", run.rate_factor);
   }
 
+  /// All that the next leader must know that is not in the books. `plan`: what it may have to say to the coordinator.
+  std::string note(const std::optional<LeaseTable::Options>& plan) {
+    std::map<std::string, std::vector<std::uint64_t>> numbers;
+    if (plan) {
+      numbers["plan"] = plan_numbers(*plan);
+    }
+    StateWriter writer;
+    visit_own_state(writer);
+    return run.leader_note(std::move(numbers), writer.take());
+  }
+
+  /// Goes on where another leader stood when it kept this.
+  void take_over(const std::string& note) {
+    const TakenOver taken = run.take_over_from(note);
+    StateReader reader(taken.own, "what the leader before kept");
+    visit_own_state(reader);
+    if (const auto plan = taken.numbers.find("plan"); plan != taken.numbers.end()) {
+      run.team.served->plan_leases(plan_of(plan->second), 0);
+    }
+    books.take_over(static_cast<std::int64_t>(run.state.epoch));
+  }
+
   void checkpoint() {
-    if (run.checkpointed_step != run.state.step && servers.ok() && snapshot()) {
+    if (!run.has_checkpoint() && servers.ok() && snapshot()) {
       run.write_checkpoint(std::nullopt);
     }
   }
@@ -199,7 +272,7 @@ struct Trainer::Run::Leading {
 };
 
 RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
-                              const std::function<bool()>& stop_requested) {
+                              const std::optional<std::string>& note, const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
@@ -211,24 +284,48 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
                      .summary = summary,
                      .guard = DivergenceGuard(std::max(samples / kWindowsAnEpoch, kLeastUnitsOfAWindow * unit)),
                      .servers = {}};
+  if (note) {
+    leading.take_over(*note);
+  }
   leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
   served_bytes = [&leader] { return leader.traffic(); };
-  served.plan_leases(leading.begin());
+  if (!note) {
+    const LeaseTable::Options plan = leading.begin();
+    if (served.routes != nullptr) {
+      links.keep_beginning(books.save(), leading.note(plan));  // before any sample is handed out
+    }
+    served.plan_leases(plan, 0);
+  }
+  std::int64_t noted_rows = -1;
   leading.logged_staleness = books.staleness();
   const double seconds_before = state.train_seconds;
   const auto workers_left = [&] { return served.inside ? served.workers - books.left() : served.workers_left(); };
   const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
   const auto begin = Clock::now();
   Clock::time_point stop_at = Clock::time_point::max();
+  Clock::time_point looked_at = Clock::now();
   while (leading.goes_on()) {
+    if (deposed(looked_at)) {
+      return end_deposed();
+    }
     const int left = workers_left();  // asked first: what they said before they left is in the books
     const bool died = somebody_died();
     const ServedBooks::News news = books.take();
     state.train_seconds = seconds_before + seconds_since(begin);
     leading.take_in(news);
+    for (const std::string& text : links.take_news()) {
+      observer.note(text);
+    }
+    if (const std::string lost = links.broken(); !lost.empty()) {
+      leading.servers = {Outcome::Kind::peer_lost, {}, lost};
+    }
     if (!leading.goes_on()) {
       break;
+    }
+    if (served.routes != nullptr && noted_rows != state.metrics_rows) {
+      links.keep_note(leading.note({}));
+      noted_rows = state.metrics_rows;
     }
     stop_at = stop_requested() ? std::min(stop_at, Clock::now() + kStopPatience) : stop_at;
     if (Clock::now() > stop_at && !died) {
@@ -252,6 +349,9 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
     }
     std::this_thread::sleep_for(kLeaderTurn);
   }
+  if (deposed(looked_at)) {
+    return end_deposed();
+  }
   if (!leading.servers.ok()) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = leading.servers.reason}, state, summary);
   } else if (leading.enough) {
@@ -259,6 +359,9 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
   }
   if (summary.status != "diverged" && (summary.status != "lost" || !served.inside)) {
     leading.checkpoint();
+  }
+  if (summary.status == "lost" && checkpointed_step != state.step) {
+    summary.problem += "; " + rolled_back();
   }
   if (leading.servers.ok()) {
     leading.order(RequestHead::Kind::end, 0);

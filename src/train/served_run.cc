@@ -1,8 +1,13 @@
 // A run through parameter servers: what is common to workers, servers and the leader, and what other servers do.
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <thread>
+#include <utility>
 
+#include "base/clock.h"
+#include "base/error.h"
+#include "metrics/machine.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
@@ -10,12 +15,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kServerTurn{10};
 constexpr double kPatienceWhenStopping = 5;  // seconds
+constexpr std::chrono::seconds kMayHaveBeenStopped{1};  // less than the coordinator waits before it gives somebody up
 
 }  // namespace
 
 UpdateOptions Trainer::Run::update_options(std::uint64_t update) const {
   const std::uint64_t updates = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
-  return {.rate = schedule->rate(std::min(update, updates > 0 ? updates - 1 : 0), updates),
+  const float rate = schedule->rate(std::min(update, updates > 0 ? updates - 1 : 0), updates);
+  return {.rate = static_cast<float>(rate_scale) * rate,
           .weight_decay = static_cast<float>(config.weight_decay),
           .clip_norm = static_cast<float>(config.clip_norm),
           .clip_value = static_cast<float>(config.clip_value),
@@ -35,10 +42,13 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
                               .unit_samples = unit_samples(config),
                               .seed = config.seed});
   ServedLinks::Hooks hooks;
-  if (served.leads()) {
+  if (served.is_server()) {  // who leads, or may lead one day
     hooks.heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
       books.heard(request, reply, words);
     };
+    hooks.plan = [this, &books](const LeaseQuestion& question) { return plan_again(books, question); };
+    hooks.save_heard = [&books] { return books.save(); };
+    hooks.restore_heard = [&books](const std::string& saved) { books.restore(saved, "the books of who leads"); };
   }
   const bool softsync = config.algorithm == "softsync";
   const bool staleness_rate = config.staleness_lr == "on" || (config.staleness_lr == "auto" && softsync);
@@ -74,9 +84,31 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   };
   const auto leads = [&](const std::function<bool()>& stop) {
     LeaderLinks leader(links, table, tables_of_parts());
-    return lead(links, leader, books, stop);
+    return lead(links, leader, books, std::nullopt, stop);
   };
-  return served.leads() ? lead_and_work(links, leads, works, stop_requested) : follow(links, works, stop_requested);
+  const auto takes_over = [&](const std::function<bool()>& stop) {
+    links.begin_leading();
+    LeaderLinks leader(links, table, tables_of_parts());
+    return lead(links, leader, books, links.note(), stop);
+  };
+  return served.leads() ? lead_and_work(links, leads, works, stop_requested)
+                        : follow(links, works, takes_over, stop_requested);
+}
+
+LeaseTable::Options Trainer::Run::plan_again(ServedBooks& books, const LeaseQuestion& question) const {
+  std::vector<SavedLeases> servers;
+  for (const LeaseReport& report : question.reports) {
+    SavedLeases& server = servers.emplace_back();
+    server.low_water = report.low_water;
+    for (const Lease& lease : report.leases) {
+      server.leases.push_back(
+          {lease.id, {.epoch = lease.epoch, .first = lease.first, .count = lease.count}, lease.next_push});
+    }
+  }
+  LeaseTable::Options plan = books.go_on(servers, question.held, question.first_lease);
+  plan.warm_samples =
+      std::max<std::int64_t>(0, warm_units() * unit_samples(config) - static_cast<std::int64_t>(books.total().applied));
+  return plan;
 }
 
 RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_requested) {
@@ -84,7 +116,7 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
   const Sampler sampler(data.train->size(), config.seed, true);
   PortionBooks books(portion_options());
   ServedLinks::Hooks hooks;
-  if (served.leads()) {
+  if (served.is_server()) {  // whose books are empty as long as it does not lead
     hooks.heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
       books.heard(request, reply, words);
     };
@@ -98,8 +130,15 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
     return work_on_portions(links, sampler, working, stop);
   };
-  const auto leads = [&](const std::function<bool()>& stop) { return lead_sandblaster(links, books, stop); };
-  return served.leads() ? lead_and_work(links, leads, works, stop_requested) : follow(links, works, stop_requested);
+  const auto leads = [&](const std::function<bool()>& stop) {
+    return lead_sandblaster(links, books, std::nullopt, stop);
+  };
+  const auto takes_over = [&](const std::function<bool()>& stop) {
+    links.begin_leading();
+    return lead_sandblaster(links, books, links.note(), stop);
+  };
+  return served.leads() ? lead_and_work(links, leads, works, stop_requested)
+                        : follow(links, works, takes_over, stop_requested);
 }
 
 Outcome Trainer::Run::snapshot(LeaderLinks& leader) {
@@ -120,7 +159,7 @@ bool Trainer::Run::add_servers(LeaderLinks& leader, CheckpointState& saved, Outc
   return servers.ok();
 }
 
-RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
+RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work, const Part& take_over,
                                 const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
@@ -132,6 +171,23 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
     }
   }
   while (served.is_server() && !served.leader_left()) {
+    for (const std::string& text : links.take_news()) {
+      observer.note(text);
+    }
+    if (const std::string lost = links.broken(); !lost.empty()) {
+      summary.status = "lost";
+      summary.problem = team.explain ? team.explain(lost) : lost;
+      break;
+    }
+    if (links.leads()) {
+      if (!links.note().empty()) {
+        return take_over(stop_requested);
+      }
+      const std::string lost = "the server that leads was lost before training began";
+      summary.status = "lost";
+      summary.problem = team.explain ? team.explain(lost) : lost;
+      break;
+    }
     if (!served.is_worker()) {
       team.activity->begin(WorkerActivity::Kind::serving, static_cast<std::int64_t>(links.server().pushes()));
       let_go_wrong(links.server(), stop_requested);
@@ -140,6 +196,64 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work,
   }
   write_results(summary);
   return summary;
+}
+
+std::string Trainer::Run::leader_note(std::map<std::string, std::vector<std::uint64_t>> numbers,
+                                      const std::string& own) const {
+  numbers["place"] = {static_cast<std::uint64_t>(state.step), state.epoch, state.position,
+                      static_cast<std::uint64_t>(checkpointed_step + 1)};
+  const std::string text = state_text(state, numbers);
+  const std::uint64_t size = text.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + text + own;
+}
+
+Trainer::Run::TakenOver Trainer::Run::take_over_from(const std::string& note) {
+  const std::string source = "what the leader before kept";
+  std::uint64_t size = 0;
+  if (note.size() < sizeof(size)) {
+    throw FileError(source + " is damaged");
+  }
+  std::memcpy(&size, note.data(), sizeof(size));
+  TakenOver taken;
+  parse_state(note.substr(sizeof(size), size), source, state, taken.numbers);
+  taken.own = note.substr(std::min<std::size_t>(sizeof(size) + size, note.size()));
+  const std::vector<std::uint64_t>& place = taken.numbers.at("place");
+  state.step = static_cast<std::int64_t>(place.at(0));
+  state.epoch = place.at(1);
+  state.position = place.at(2);
+  checkpointed_step = static_cast<std::int64_t>(place.at(3)) - 1;
+  state.logged_sums = {};
+  team.took_over = true;
+  if (!std::filesystem::exists(std::filesystem::path(config.out) / "run.yaml")) {
+    throw Error(
+        fmt::format("the server that wrote the run's folder is lost, and this host does not see {}", config.out));
+  }
+  folder.emplace(RunFolder::open(config.out));
+  metrics.emplace(MetricsLog::resume(folder->metrics(), state.metrics_rows));
+  events = std::make_unique<EventFile>(folder->path(), this_machine().host, wall_clock(), state.step);
+  observer.note(
+      fmt::format("server {} leads from here on, at update {}", team.served->fabric->rank().value, state.step));
+  return taken;
+}
+
+bool Trainer::Run::deposed(Clock::time_point& looked_at) const {
+  const Clock::time_point now = Clock::now();
+  const Clock::duration since = now - std::exchange(looked_at, now);
+  return team.served->routes != nullptr && team.served->still_leads && since > kMayHaveBeenStopped &&
+         !team.served->still_leads();
+}
+
+RunSummary Trainer::Run::end_deposed() const {
+  RunSummary summary;
+  summary.status = "lost";
+  summary.problem = "this process was silent for too long, and another server leads";
+  return summary;
+}
+
+std::string Trainer::Run::rolled_back() const {
+  return checkpointed_step < 0 ? fmt::format("all {} updates are lost: there is no checkpoint yet", state.step)
+                               : fmt::format("{} updates since the checkpoint of step {} are lost",
+                                             state.step - checkpointed_step, checkpointed_step);
 }
 
 void Trainer::Run::wait_for_the_last(const std::function<int()>& workers_left,

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "cluster/lease_table.h"
 #include "cluster/member.h"
 #include "params/parameter_shard.h"
 #include "train/lease_source.h"
+#include "train/served_routes.h"
 #include "transport/fabric.h"
 
 namespace distbelief {
@@ -21,22 +23,31 @@ struct ServedTeam {
   std::uint64_t incarnation = 0;
   int workers = 1;
   int servers = 1;
-  int parts = 1;  ///< workers of a copy of the network
+  int parts = 1;                                        ///< workers of a copy of the network
   bool inside = false;                                  ///< servers are inside the workers
+  /// Where shelves have two holders: who holds them now; borrowed. Null: each is with its server, and lost with it.
+  ServedRoutes* routes = nullptr;
   Clock::duration patience = std::chrono::minutes(10);  ///< for whoever lives but does not answer
 
-  LeaseSource* leases = nullptr;                                               ///< a worker's; borrowed
-  std::function<void(const LeaseTable::Options&)> plan_leases = {};            ///< the leader's
+  LeaseSource* leases = nullptr;  ///< a worker's; borrowed
+  /// The leader's: what there is to lease, at the beginning (0) or as the answer to a question `for_plan`.
+  std::function<void(const LeaseTable::Options&, std::uint64_t answers)> plan_leases = {};
+  /// A server's: what a coordinator that came back asks, if it does, and the answer to all that is not `for_plan`.
+  std::function<std::optional<LeaseQuestion>()> lease_question = {};
+  std::function<void(const std::vector<LeaseReport>&, std::uint64_t answers)> report_leases = {};
   struct LostWorker {
     std::uint64_t incarnation = 0;
     Rank rank = {};
   };
   std::function<std::vector<LostWorker>()> newly_lost = {};                    ///< a server's
   std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
-  std::function<int()> workers_left = {};  ///< a server's: that live and, unless servers are inside, are not done
+  std::function<int()> workers_left = {};        ///< a server's: that live and, unless servers are inside, are not done
   std::function<std::string()> names_left = {};  ///< the leader's: of those workers, for people
+  /// The leader's, who may have been stopped for a while: the coordinator has heard it since, and has not given it up.
+  /// Otherwise another leads, and the run's folder is not this one's any more.
+  std::function<bool()> still_leads = {};
   std::function<bool()> leader_left = {};        ///< all others'
-  std::function<bool()> given_up = {};     ///< a worker's: the job goes on without it; empty: that cannot happen
+  std::function<bool()> given_up = {};           ///< a worker's: the job goes on without it; empty: that cannot happen
   /// Called first on each thread that moves bytes or answers requests: it may work where nobody computes.
   std::function<void()> side_thread_begins = {};
 
@@ -47,6 +58,7 @@ struct ServedTeam {
   int part_of(Rank worker) const { return worker.value % parts; }
   /// Of a server.
   int number() const { return fabric->rank().value - (inside ? 0 : workers); }
+  /// Who leads from the start. Another takes over when it is lost: see ServedLinks::leads().
   Rank leader() const { return rank_of_server(0); }
   bool leads() const { return fabric->rank() == leader(); }
 };

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "train/carried_state.h"
+
 namespace distbelief {
 
 Outcome Team::sum(LossSums& sums) const {
@@ -20,17 +22,7 @@ Outcome Team::sum(double& number) const {
 }
 
 Outcome Team::share(std::string& text) const {
-  if (group == nullptr) {
-    return {};
-  }
-  const Clock::time_point deadline = Clock::now() + patience;
-  std::uint64_t size = text.size();
-  Outcome outcome = group->broadcast(std::as_writable_bytes(std::span(&size, 1)), 0, deadline);
-  if (outcome.ok()) {
-    text.resize(size);
-    outcome = group->broadcast(std::as_writable_bytes(std::span(text)), 0, deadline);
-  }
-  return outcome;
+  return group == nullptr ? Outcome{} : share_text(*group, 0, text, Clock::now() + patience);
 }
 
 }  // namespace distbelief

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/group.h"
 #include "graph/loss.h"
@@ -11,10 +14,22 @@
 
 namespace distbelief {
 
+/// Who goes on together when members were lost or have come.
+struct NextTeam {
+  std::uint32_t epoch = 0;    ///< of the new group
+  std::vector<Rank> members;  ///< in order of position, this process's among them
+};
+
+/// What people should know of a member.
+struct MemberNews {
+  std::string who;  ///< "worker 1 (pid 4711 on alpha)"
+  std::string why;  ///< it is lost: "was killed by signal 9 (SIGKILL)"; empty when it lives
+};
+
 /// The processes that train one model together, as one of them sees them. The first of them leads: it writes the run's
 /// folder.
 struct Team {
-  Group* group = nullptr;                               ///< all members, in order; borrowed. Null: alone
+  Group* group = nullptr;   ///< all members, in order; borrowed. Null: alone
   Group* column = nullptr;  ///< where a network is cut: those that have the same part of each copy; borrowed
   Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
   int sharers = 1;                                      ///< members that share the cores this process may use
@@ -23,12 +38,27 @@ struct Team {
   std::function<std::string(const std::string& seen)> explain = {};
   /// After a loss: the leader is dead and this member is the first of those that live.
   std::function<bool()> takes_over = {};
+  /// After a loss: waits for the first group after the one of this epoch that can be formed; nothing when there will be
+  /// none. Null: a group that lost a member cannot go on.
+  std::function<std::optional<NextTeam>(std::uint32_t epoch)> next = {};
+  /// The group that next() gave stands.
+  std::function<void(std::uint32_t epoch)> formed = {};
+  /// The newest group that could be formed with members that came, or the one that stands: any time.
+  std::function<std::uint32_t()> newest = {};
+  /// Gets links to those that came. The epoch of the group that the others form, where they say so; else 0. Nothing when
+  /// somebody cannot be reached, so that the group is not to be.
+  std::function<std::optional<std::uint32_t>(const NextTeam& next)> admit = {};
+  bool late = false;  ///< this member came when the others had begun, and gets all from them
+  std::function<std::optional<MemberNews>(Rank)> news_of = {};
+  /// The others have given this process up and go on without it: the run's folder is theirs.
+  std::function<bool()> fenced = {};
 
   WorkerActivity* activity = nullptr;  ///< borrowed: where this member tells what it does; null: nobody asks
   WorkerChaos* chaos = nullptr;        ///< borrowed: what --chaos does to this member; null: as it makes it itself
   int restarts = 0;                    ///< how often the launcher has started this job again
 
   const ServedTeam* served = nullptr;  ///< borrowed: the parameters are with servers, and there is no group
+  bool took_over = false;              ///< likewise: the server that led is lost, and this one leads now
 
   int position() const { return group == nullptr ? 0 : group->position(); }
   int size() const { return group == nullptr ? 1 : group->size(); }
@@ -37,7 +67,7 @@ struct Team {
   int replica() const { return across() == nullptr ? 0 : across()->position(); }
   int replicas() const { return across() == nullptr ? 1 : across()->size(); }
   int workers() const { return served != nullptr ? served->workers : size(); }
-  bool leads() const { return served != nullptr ? served->leads() : position() == 0; }
+  bool leads() const { return took_over || (served != nullptr ? served->leads() : position() == 0); }
 
   /// Adds up the sums of all replicas, in their order.
   Outcome sum(LossSums& sums) const;

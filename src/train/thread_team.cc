@@ -78,7 +78,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
                                .parts = static_cast<int>(parts_of(config)),
                                .inside = inside,
                                .leases = &own_leases,
-                               .plan_leases = [&](const LeaseTable::Options& plan) { leases.plan(plan); },
+                               .plan_leases = [&](const LeaseTable::Options& plan, std::uint64_t) { leases.plan(plan); },
                                .newly_lost =
                                    [&, told = std::size_t{0}]() mutable {
                                      const std::scoped_lock lock(mutex);

@@ -19,29 +19,15 @@
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
 #include "train/core_share.h"
+#include "train/measured_plan.h"
 #include "train/model_cut.h"
+#include "train/run_change.h"
 #include "train/run_remainder.h"
 #include "train/state_arrays.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
 namespace {
-
-RuleOptions rule_options(const RunConfig& config) {
-  RuleOptions options;
-  options.name = config.optimizer;
-  if (config.momentum >= 0) {
-    options.momentum = static_cast<float>(config.momentum);
-  }
-  if (config.epsilon >= 0) {
-    options.epsilon = static_cast<float>(config.epsilon);
-  }
-  options.nesterov = config.nesterov;
-  options.beta1 = static_cast<float>(config.beta1);
-  options.beta2 = static_cast<float>(config.beta2);
-  options.rho = static_cast<float>(config.rho);
-  return options;
-}
 
 ScheduleOptions schedule_options(const RunConfig& config, std::uint64_t steps_per_epoch) {
   ScheduleOptions options;
@@ -99,6 +85,15 @@ std::string copies_text(const Grid& grid, std::int64_t micro_batches) {
                      grid_text(grid, micro_batches));
 }
 
+/// What the death of a server means.
+std::string copies_of_parameters_text(const RunConfig& config) {
+  if (holders_of(config) > 1) {
+    return "copies  each parameter is on two servers: one of them may die";
+  }
+  return fmt::format("copies  none{}: when a server dies the run ends, and goes on from its last checkpoint",
+                     config.servers == 1 ? ", as there is one server" : "");
+}
+
 }  // namespace
 
 Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described)
@@ -120,18 +115,17 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   for (const std::string& pattern : config.freeze) {
     table.freeze(pattern);
   }
-  config.workers = team.workers();  // what is written down is what runs
+  if (!team.late) {
+    config.workers = team.workers();  // what is written down is what runs
+  }
   take_part();
-  global_batch = distbelief::global_batch(config);
-  const auto batch =
-      static_cast<std::uint64_t>(team.served != nullptr ? unit_samples(config) * units_of_step(config) : global_batch);
-  steps_per_epoch = (data.train->size() + batch - 1) / batch;
-  schedule = make_schedule(schedule_options(config, steps_per_epoch));
+  size_up();
+  state.steps_per_epoch = steps_per_epoch;
 
   ReplicaOptions& options = replica_options;
   options.seed = config.seed;
   options.watch = &team.activity->compute();
-  options.threads = config.threads == 0 ? std::max(1, usable_cores() / team.sharers) : static_cast<int>(config.threads);
+  options.threads = compute_threads();
   if (has_hogwild_workers(config)) {
     options.threads = static_cast<int>(std::min<std::int64_t>(options.threads, config.n_push));
   }
@@ -147,8 +141,7 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
     options.threads = 1;  // what a sparse batch has to compute is less than what whole gradients have to be moved
     options.gradient_rows = GradientRows::touched;
   }
-  const std::int64_t share = batch_per_worker(config);
-  const std::int64_t rows = (share + config.accumulate - 1) / config.accumulate;
+  const std::int64_t rows = (worker_batch + config.accumulate - 1) / config.accumulate;
   options.mode = config.thread_mode == "lanes"             ? ThreadMode::lanes
                  : config.thread_mode == "kernels" || part ? ThreadMode::kernels
                                                            : faster_thread_mode(graph, rows, options.threads);
@@ -158,40 +151,65 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   replica = std::make_unique<Replica>(part ? part->graph : graph, own_table(), options);
   own_table().initialize(config.seed, replica->values());
-  const GroupOptions group_options = {.most_rows = share, .patience = team.patience};
-  if (team.served != nullptr) {
-    return;  // each part of it makes what it needs
+  if (team.served == nullptr) {  // otherwise each part of it makes what it needs
+    strategy = make_strategy();
   }
+}
+
+void Trainer::Run::size_up() {
+  RunConfig now = config;
+  if (team.served == nullptr) {
+    now.workers = team.size();
+    if (config.elastic_batch == "worker" && is_synchronous(config)) {
+      now.batch = std::max<std::int64_t>(1, config.batch * now.workers / config.workers);
+    }
+  }
+  rate_scale = static_cast<double>(now.batch) / static_cast<double>(config.batch);
+  global_batch = distbelief::global_batch(now);
+  worker_batch = batch_per_worker(now);
+  const auto batch =
+      static_cast<std::uint64_t>(team.served != nullptr ? unit_samples(config) * units_of_step(config) : global_batch);
+  steps_per_epoch = (data.train->size() + batch - 1) / batch;
+  schedule = make_schedule(schedule_options(config, steps_per_epoch));
+}
+
+std::unique_ptr<Strategy> Trainer::Run::make_strategy() {
+  const GroupOptions group_options = {.most_rows = worker_batch, .patience = team.patience};
   if (config.algorithm == "hogwild") {
-    strategy = std::make_unique<Hogwild>(
+    return std::make_unique<Hogwild>(
         *replica, *rule,
-        Hogwild::Options{.threads = options.threads, .batch = config.batch, .locked = config.hogwild_locks});
-  } else if (team.group == nullptr) {
-    strategy = std::make_unique<Local>(*replica, *rule);
-  } else if (config.algorithm == "sync") {
-    strategy = std::make_unique<RootUpdate>(*replica, *rule, *team.across(), group_options);
-  } else if (config.algorithm == "averaging") {
+        Hogwild::Options{.threads = replica_options.threads, .batch = config.batch, .locked = config.hogwild_locks});
+  }
+  if (team.group == nullptr) {
+    return std::make_unique<Local>(*replica, *rule);
+  }
+  if (config.algorithm == "sync") {
+    return std::make_unique<RootUpdate>(*replica, *rule, *team.across(), group_options);
+  }
+  if (config.algorithm == "averaging") {
     if (config.outer_optimizer != "none") {
       outer_rule = make_rule({.name = config.outer_optimizer, .momentum = static_cast<float>(config.outer_momentum)});
     }
-    strategy = std::make_unique<PeriodicAveraging>(
+    return std::make_unique<PeriodicAveraging>(
         *replica, *rule, *team.across(),
         PeriodicAveraging::Options{.group = group_options,
                                    .every = std::max<std::int64_t>(config.average_every, 0),
                                    .only_for_show = config.average_every < 0,
                                    .outer = outer_rule.get(),
                                    .outer_rate = static_cast<float>(config.outer_lr)});
-  } else if (config.algorithm == "gossip") {
+  }
+  if (config.algorithm == "gossip") {
     // Every worker's gradient is an update: the recipe is for one update a step.
     const SlowerRule slower = slower_rule(rule_options(config), team.replicas());
     rule = make_rule(slower.options);
+    const int others = team.replicas() - 1;
     const int quorum = config.gossip_quorum < 0 ? team.replicas() / 2 : static_cast<int>(config.gossip_quorum);
-    strategy = std::make_unique<Gossip>(
+    return std::make_unique<Gossip>(
         *replica, *rule, *team.across(),
-        Gossip::Options{.group = group_options, .quorum = quorum, .rate = static_cast<float>(slower.rate)});
-  } else {
-    strategy = std::make_unique<AllReduce>(*replica, *rule, *team.across(), group_options);
+        Gossip::Options{
+            .group = group_options, .quorum = std::min(quorum, others), .rate = static_cast<float>(slower.rate)});
   }
+  return std::make_unique<AllReduce>(*replica, *rule, *team.across(), group_options);
 }
 
 Trainer::Trainer(RunConfig config, RunObserver& observer) : Trainer(std::move(config), observer, Beginning{}) {}
@@ -237,6 +255,8 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   bool restored = false;
   if (beginning.folder) {
     run.folder.emplace(RunFolder::open(*beginning.folder));
+    std::error_code ignored;
+    std::filesystem::remove(run.folder->leader(), ignored);  // of an earlier job
     restored = beginning.resumes && run.restore();
   }
   std::optional<InitReport> initialised;
@@ -253,6 +273,10 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
     run.is_new = true;
   }
   run.config.out = run.folder->path().string();
+  if (!run.config.checkpoint_copy.empty() && is_same_folder(run.config.checkpoint_copy, run.config.out)) {
+    run.config.checkpoint_copy.clear();
+    run.changes.emplace_back("now     no copies of checkpoints: this folder is their second place");
+  }
   if (!run.config.chaos.empty() && run.team.chaos == nullptr) {
     run.own_chaos = std::make_unique<WorkerChaos>(
         run.config, WorkerChaos::Place{.folder = run.folder->path(),
@@ -305,6 +329,9 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
             : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
     lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
                                                 run.config.algorithm, updates));
+    if (!run.team.served->inside && run.config.transport != "threads") {
+      lines.insert(lines.begin() + 4, copies_of_parameters_text(run.config));
+    }
     if (run.grid.parts() > 1) {
       lines.insert(lines.begin() + 4, "cut     " + copies_text(run.grid, run.replica_options.micro_batches));
     }
@@ -317,14 +344,18 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
                  fmt::format("workers {} ({}), {}{} samples each a step", run.team.size(), run.config.algorithm,
                              even ? "" : "at most ", batch_per_worker(run.config)));
   }
+  if (run.measured_shares) {
+    lines.push_back(fmt::format("shares  {} of the work of a stage, by the speeds of the workers", run.config.shares));
+  }
   if (beginning.resumes && (restored || begun)) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
                              : "resume  from the start: there is no checkpoint yet");
+    std::ranges::copy(run.changes, std::back_inserter(lines));
   }
   observer.started(lines);
 }
 
-CheckedRun check_run(const RunConfig& config) {
+CheckedRun check_run(const RunConfig& config, const PlanKnowledge& knowledge) {
   check_config(config);
   const RunData data = open_run_data(config);
   const Graph graph = graph_of(describe_model(config, data));
@@ -338,13 +369,15 @@ CheckedRun check_run(const RunConfig& config) {
   for (const std::string& pattern : config.freeze) {
     table.freeze(pattern);
   }
-  plan_cut(planned, graph, table);
+  plan_by_measurement(planned, graph, table, knowledge);
   if (parts_of(planned) > 1) {
     (void)part_of(graph, table, partition_of(planned, graph), 0, 0);
   }
   return {.planned = planned,
           .model = graph.name(),
           .data = data.name,
+          .model_digest = digest_text(table),
+          .samples = data.train->size(),
           .has_classes = spec.classes > 0,
           .has_test = data.test != nullptr,
           .has_validation = data.validation != nullptr};
@@ -360,6 +393,8 @@ void take_plan(const CheckedRun& checked, RunConfig& config) {
   config.tensor = checked.planned.tensor;
   config.stage_at = checked.planned.stage_at;
   config.cuts = checked.planned.cuts;
+  config.shares = checked.planned.shares;
+  config.micro_batches = checked.planned.micro_batches;
 }
 
 }  // namespace
@@ -372,12 +407,15 @@ LockedFolder make_run_folder(RunConfig config, const CheckedRun& checked) {
   return {folder.path(), *folder.take_lock()};
 }
 
-LockedFolder prepare_run(const RunConfig& config) { return make_run_folder(config, check_run(config)); }
+LockedFolder prepare_run(const RunConfig& config, const PlanKnowledge& knowledge) {
+  return make_run_folder(config, check_run(config, knowledge));
+}
 
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
 const std::filesystem::path& Trainer::folder() const { return run_->folder->path(); }
+bool Trainer::leads() const { return run_->team.leads(); }
 
 void Trainer::Run::discard() {
   if (!is_new || checkpointed_step >= 0) {
@@ -404,81 +442,13 @@ RunSummary Trainer::run(const std::function<bool()>& stop_requested) {
   return is_sandblaster(run_->config) ? run_->train_sandblaster(stop_requested) : run_->train_served(stop_requested);
 }
 
-namespace {
-
-/// What servers keep cannot be cut in another way, nor read by another rule.
-void check_served_change(const RunFolder& folder, const RunConfig& config) {
-  const RunConfig before = config_of_run(folder.path());
-  if (!is_served(before) && !is_served(config)) {
-    return;
-  }
-  const LatestCheckpoint latest = latest_checkpoint(folder.checkpoints());
-  if (!latest.checkpoint) {
-    return;
-  }
-  const auto expect = [&](std::string_view option, const auto& was, const auto& is) {
-    if (was != is) {
-      throw InputError(
-          fmt::format("--resume {}: its checkpoints are of --{} {}, not {}", folder.path().string(), option, was, is));
-    }
-  };
-  if (is_served(before) != is_served(config) || is_synchronous(before) != is_synchronous(config) ||
-      is_sandblaster(before) != is_sandblaster(config)) {
-    expect("algorithm", before.algorithm, config.algorithm);
-  }
-  expect("backup-workers", before.backup_workers, config.backup_workers);
-  expect("servers", before.servers, config.servers);
-  if (config.servers == 0) {
-    expect("workers", before.workers, config.workers);  // each has a server inside
-  }
-  expect("stages", std::max<std::int64_t>(1, before.stages), std::max<std::int64_t>(1, config.stages));
-  expect("tensor", std::max<std::int64_t>(1, before.tensor), std::max<std::int64_t>(1, config.tensor));
-  expect("stage-at", before.stage_at, config.stage_at);
-  expect("shares", before.shares, config.shares);
-  expect("cuts", before.cuts, config.cuts);  // each part's parameters are in files of their own
-  if (is_sandblaster(config)) {
-    expect("history", before.history, config.history);
-    expect("seed", before.seed, config.seed);
-    expect("data", before.data, config.data);  // these four: of another objective the history knows nothing
-    expect("validation", before.validation, config.validation);
-    expect("weight-decay", before.weight_decay, config.weight_decay);
-    expect("freeze", fmt::format("{}", fmt::join(before.freeze, ",")),
-           fmt::format("{}", fmt::join(config.freeze, ",")));
-    return;
-  }
-  const Checkpoint& checkpoint = *latest.checkpoint;
-  const ServedBooks::Head books = ServedBooks::head_of(checkpoint.blob(kBooksBlob), checkpoint.path().string());
-  if (is_synchronous(config)) {
-    expect("batch", before.batch, config.batch);
-    expect("workers", before.workers, config.workers);
-  }
-  expect("batch times --n-push", books.unit_samples, unit_samples(config));
-  expect("seed", books.seed, config.seed);
-  if (books.epochs_begun > config.epochs) {
-    throw InputError(fmt::format("--resume {}: epoch {} has begun: expected --epochs {} or more",
-                                 folder.path().string(), books.epochs_begun, books.epochs_begun));
-  }
-  const auto slots = [](const RunConfig& one) {
-    const std::unique_ptr<UpdateRule> rule = make_rule(rule_options(one));
-    std::string names(rule->name());
-    for (int i = 0; i < rule->slots(); ++i) {
-      names += fmt::format(" with {}", rule->slot_name(i));
-    }
-    return names;
-  };
-  expect("optimizer", slots(before), slots(config));
-}
-
-}  // namespace
-
-LockedFolder change_run(const std::filesystem::path& path, RunConfig config) {
+LockedFolder change_run(const std::filesystem::path& path, RunConfig config, const PlanKnowledge& knowledge) {
   check_config(config);
   const RunFolder folder = RunFolder::open(path);
   FolderLock lock(path);
-  check_served_change(folder, config);
-  expect_samples_of_run(path, config);
+  expect_samples_of_run(path, config, knowledge);
   if (parts_of(config) > 1) {
-    take_plan(check_run(config), config);
+    take_plan(check_run(config, knowledge), config);
   }
   config.out = folder.path().string();
   write_file_atomically(folder.config(), config_text(config));

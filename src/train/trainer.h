@@ -11,6 +11,7 @@
 #include "config/run_config.h"
 #include "metrics/counters.h"
 #include "metrics/progress.h"
+#include "train/plan_knowledge.h"
 #include "train/served_books.h"
 #include "train/team.h"
 
@@ -27,12 +28,24 @@ struct EpochReport {
   bool best = false;  ///< the best on validation so far
 };
 
+/// A member of a team was lost, or came.
+struct TeamEvent {
+  enum class What : std::uint8_t { lost, joined };
+  What what = What::lost;
+  std::string who;        ///< "worker 1 (pid 4711 on alpha)"
+  std::string why;        ///< of a loss
+  std::int64_t step = 0;  ///< after which the others went on
+};
+std::string_view name_of(TeamEvent::What what);
+
 /// What a run came to: the content of summary.json.
 struct RunSummary {
   std::string status;  ///< finished, stopped early, interrupted, diverged or lost
   std::string model, data;
   std::int64_t parameters = 0;
-  int workers = 1;
+  int workers = 1;         ///< with which it began
+  int workers_at_end = 1;  ///< that are left, or have come
+  std::vector<TeamEvent> events;
   int servers = 0;
   std::int64_t batch = 0;  ///< samples of a step, over all workers
   std::int64_t batch_per_worker = 0;
@@ -49,6 +62,9 @@ struct RunSummary {
   SampleAudit samples;
   std::uint64_t sent_bytes = 0;              ///< by all processes to each other until the end of the last epoch
   std::optional<StalenessCounts> staleness;  ///< of runs through parameter servers
+  std::int64_t failed_checkpoints = 0;       ///< these three: what could not be written
+  std::int64_t failed_copies = 0;            ///< of checkpoints
+  std::int64_t lost_metrics = 0;             ///< rows
   double rate_factor = 1;                    ///< likewise: below 1 when the guard against divergence lowered rates
   std::string problem;  ///< diverged: at which step and in which layer; lost: which process and why
   std::filesystem::path folder;
@@ -64,6 +80,10 @@ class RunObserver {
   virtual void stepped(const ProgressState& /*state*/) {}
   virtual void epoch_ended(const EpochReport& /*report*/) {}
   virtual void note(std::string_view /*text*/) {}
+  /// The leader is lost, and this member leads from now on.
+  virtual void takes_over() {}
+  /// Of a leader whose team may outlive it: the results are written. When this returns, whoever shows the run knows.
+  virtual void ended(const RunSummary& /*summary*/) {}
 };
 
 /// Trains as the configuration says and writes the run's folder. The one place that wires data, model, replica,
@@ -87,6 +107,8 @@ class Trainer {
   RunSummary run(const std::function<bool()>& stop_requested);
 
   const std::filesystem::path& folder() const;
+  /// Whether what the run came to is this member's to tell. A team's leader may have changed on the way.
+  bool leads() const;
 
  private:
   struct Run;
@@ -105,12 +127,15 @@ class Trainer {
 struct CheckedRun {
   RunConfig planned;  ///< with what the planner says of how the network is cut
   std::string model, data;
+  std::string model_digest;   ///< of the parameters' names and shapes
+  std::uint64_t samples = 0;  ///< to train on
   bool has_classes = true;
   bool has_test = false;
   bool has_validation = false;
 };
-/// Checks a configuration as a new run would, opening data and model. Throws InputError.
-CheckedRun check_run(const RunConfig& config);
+/// Checks a configuration as a new run would, opening data and model, and plans how its network is cut, if it is.
+/// Throws InputError.
+CheckedRun check_run(const RunConfig& config, const PlanKnowledge& knowledge);
 /// A folder in which no other process trains while this is there.
 struct LockedFolder {
   std::filesystem::path path;
@@ -120,10 +145,10 @@ struct LockedFolder {
 /// InputError.
 LockedFolder make_run_folder(RunConfig config, const CheckedRun& checked);
 /// Both: for a job whose processes will train in it. When it throws there is no folder.
-LockedFolder prepare_run(const RunConfig& config);
+LockedFolder prepare_run(const RunConfig& config, const PlanKnowledge& knowledge);
 
 /// Writes a changed configuration into the folder of a run that a job will go on with. Throws InputError.
-LockedFolder change_run(const std::filesystem::path& folder, RunConfig config);
+LockedFolder change_run(const std::filesystem::path& folder, RunConfig config, const PlanKnowledge& knowledge);
 
 /// The resolved configuration of the run in this folder.
 RunConfig config_of_run(const std::filesystem::path& folder);

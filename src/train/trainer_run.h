@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "data/loader.h"
 #include "exec/replica.h"
 #include "metrics/event_file.h"
@@ -15,15 +20,20 @@
 #include "plan/grid.h"
 #include "strategy/strategy.h"
 #include "strategy/unit_exchange.h"
+#include "train/carried_state.h"
 #include "train/leader_links.h"
 #include "train/parted_model.h"
 #include "train/portion_books.h"
+#include "train/run_change.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
+#include "train/run_progress.h"
 #include "train/served_books.h"
 #include "train/served_links.h"
 #include "train/trained_model.h"
 #include "train/trainer.h"
+#include "train/whole_state.h"
+#include "train/writing_trouble.h"
 
 namespace distbelief {
 
@@ -43,13 +53,41 @@ struct TrainingState {
   EpochReport last;
   std::int64_t metrics_rows = 0;  ///< lines of metrics.jsonl
   std::uint64_t sent_bytes = 0;   ///< by all members to each other until the end of the last epoch
+  // The schedule counts steps of which so many are an epoch. When a run goes on with steps of another size it stays at
+  // its place in the epochs, while `step` counts on.
+  std::uint64_t steps_per_epoch = 0;
+  std::int64_t schedule_ahead = 0;  ///< of `step`
+  std::vector<TeamEvent> events;
+
+  /// Where the schedule stands when that step has been made.
+  std::uint64_t scheduled(std::int64_t after) const {
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(0, after + schedule_ahead));
+  }
 };
 
-/// A file of a checkpoint: the audit, but where parameters are with servers.
+/// The last rows of metrics, each with its number in the file.
+using LastRows = std::deque<std::pair<std::int64_t, MetricsRow>>;
+
+/// All that a member must know to go on from where the team was together.
+struct CommonPoint {
+  CarriedState carried;
+  TrainingState state;
+  std::string ledger;
+  std::string later;  ///< what is done already of epochs to come, as text
+  LastRows rows;
+};
+
+/// A file of every checkpoint: the configuration that it was written with.
+inline constexpr const char* kConfigBlob = "run.yaml";
+/// Files of a checkpoint, but where parameters are with servers: the audit, and, where a run has taken over from
+/// servers, what is done already of epochs to come.
 inline constexpr const char* kLedgerBlob = "ledger.bin";
+inline constexpr const char* kLaterBlob = "later.bin";
 /// Files of a checkpoint of a run through parameter servers, besides those of the servers.
 inline constexpr const char* kBooksBlob = "books.bin";
 inline constexpr const char* kLeaderBlob = "leader.bin";
+
+inline std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
 
 /// What a checkpoint has of parameter servers.
 struct ServedState {
@@ -57,6 +95,13 @@ struct ServedState {
   std::string books;
   std::string leader;
   std::vector<std::string> servers;
+};
+
+/// What a checkpoint has for a run that goes on in another way.
+struct ResumedState {
+  WholeState whole;
+  RunProgress progress;
+  double rate_factor = 1;  ///< what the guard against divergence had made of all rates
 };
 
 /// The parts of one run, in the order in which they are built.
@@ -74,22 +119,29 @@ struct Trainer::Run {
   Grid grid;
   GridPlace grid_place;
   Partition partition;
+  bool measured_shares = false;  ///< by which the work of a stage is shared out
   std::optional<NetworkPart> part;
   std::vector<NetworkPart> all_parts;  ///< a parameter server's: it holds some of the parameters of each
   std::optional<Group> column;         ///< those that have the same part of each copy
   std::unique_ptr<PartLinks> part_links;
   std::unique_ptr<PartedModel> parted;                                 ///< of the first copy
-  std::optional<Checkpoint> to_share_out;                              ///< the leader's: what a run goes on from
+  std::optional<Checkpoint> to_share_out;                              ///< the leader's: what a run goes on from,
+  std::optional<ResumedState> resumed;                                 ///< or this, in its place
+  std::optional<std::set<std::string>> taken_slots;                    ///< of the strategy's arrays; none: all
   std::map<std::string, std::vector<std::uint64_t>> strategy_numbers;  ///< likewise
+  std::vector<std::string> changes;                                    ///< since then, a line each
   std::unique_ptr<UpdateRule> rule;
   std::unique_ptr<UpdateRule> outer_rule;
   std::optional<Schedule> schedule;
   std::int64_t global_batch = 0;  ///< samples that all members together take in a step
+  std::int64_t worker_batch = 0;  ///< of these, a member's largest share
+  double rate_scale = 1;          ///< not 1 when the batch follows the number of workers
   std::uint64_t steps_per_epoch = 0;
   ReplicaOptions replica_options;
   std::unique_ptr<Replica> replica;
   std::unique_ptr<Strategy> strategy;
   SampleLedger ledger;
+  std::vector<EpochProgress> later_epochs;   ///< of epochs to come, what is done already
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
   std::optional<StalenessCounts> staleness;  ///< likewise
   std::atomic<bool> worker_failed = false;   ///< likewise: the one beside the leader
@@ -103,16 +155,31 @@ struct Trainer::Run {
   std::optional<RunFolder> folder;  ///< these three: the leader's
   std::optional<MetricsLog> metrics;
   std::unique_ptr<EventFile> events;
-  std::int64_t checkpointed_step = -1;
-  bool initialised = false;                  ///< from a file, which only the leader has read
-  bool joined = false;                       ///< this member stands where the leader stood
-  std::optional<std::uint64_t> sent_before;  ///< bytes, by the parts of a resumed run before this one
+  std::int64_t checkpointed_step = -1;       ///< of the last that was to be written
+  bool checkpoint_lost = false;              ///< but could not
+  std::unique_ptr<CheckpointWriter> writer;  ///< this and the next four: the leader's
+  std::int64_t kept_best_step = -1;          ///< of the last of those that were the best
+  WritingTrouble checkpoint_trouble, copy_trouble, metrics_trouble;
+  bool initialised = false;                    ///< from a file, which only the leader has read
+  bool joined = false;                         ///< this member stands where the leader stood
+  std::string ending;                          ///< how the run has ended for a member; empty: it trains
+  std::optional<std::uint64_t> sent_before;    ///< bytes, by the parts of a resumed run before this one
+  std::vector<std::unique_ptr<Group>> groups;  ///< formed after losses; MPI may know memory of the earlier ones
+  std::optional<CommonPoint> common;           ///< the last one, of a strategy whose members are together now and then
+  LastRows last_rows;                          ///< of a member that does not lead: what the leader may die with
 
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
+
+  /// Batches, steps and rates, as the number of members now wants them.
+  void size_up();
+  std::unique_ptr<Strategy> make_strategy();
 
   /// Of what this worker holds.
   const ParameterTable& own_table() const { return part ? part->table : table; }
   void take_part();
+  /// Makes --shares of `auto` what the speeds of all workers are now: the same for all processes. Throws ExchangeLost.
+  void measure_shares();
+  int compute_threads() const;
   /// The same where parameters are with servers.
   void take_part_of_served();
   /// Opens the links to the other parts of this worker's copy, which `members` hold.
@@ -131,17 +198,73 @@ struct Trainer::Run {
   std::vector<PartedModel::List> lists();
   /// Before the first step: parts that a file has are shared out by the leader.
   void share_out();
+  void share_out_resumed(std::span<const PartedModel::List> all);
   /// What a step, or what must be the same for all workers, comes to, where the network is cut.
   StepReport agreed(const std::function<StepReport()>& step) const;
 
   /// What servers and books have goes into and comes from a checkpoint.
-  static std::string server_blob(std::size_t server) { return fmt::format("server-{}.bin", server); }
   void restore_served(const Checkpoint& checkpoint);
+  /// What a checkpoint of the configuration `before` has for a run that is another one now.
+  ResumedState resumed_state(const Checkpoint& checkpoint, const RunConfig& before,
+                             const std::map<std::string, std::vector<std::uint64_t>>& numbers) const;
+  ResumedState resumed_state_of_servers(const Checkpoint& checkpoint, const RunConfig& before) const;
+  /// Restores what is not with servers, from a checkpoint of such a run, or from one of a run that had servers.
+  void restore_strategy(const Checkpoint& checkpoint, const RunConfig& before,
+                        std::map<std::string, std::vector<std::uint64_t>>& numbers);
+  void take_from_servers(const Checkpoint& checkpoint, const RunConfig& before,
+                         std::map<std::string, std::vector<std::uint64_t>>& numbers);
+  /// The schedule stays at its place in the epochs, whatever is a step now.
+  void keep_place_in_schedule();
+  /// This epoch goes on, of which something is done.
+  void take_up(const EpochProgress& epoch);
+  /// Has the sampler hand out what is left of the epochs that have begun.
+  void leave_out_what_is_done(Sampler& sampler) const;
+  /// The next epoch begins, of which something may be done already.
+  void begin_epoch();
+  /// Where some or all checkpoints are of no use, their copies may be.
+  void take_newer_copy(LatestCheckpoint& latest) const;
   /// Restores all of it from the newest sound checkpoint; false when there is none yet.
   bool restore();
+  /// Takes a copy of all that the checkpoint needs; it is written while training goes on. Where the network is cut all
+  /// wait for it. If it cannot be written, training goes on, and the one before stays.
   void write_checkpoint(std::optional<double> score);
+  void make_writer();
+  /// Tells people what became of checkpoints; if `wait`, of all that are under way too.
+  void hear_of_checkpoints(bool wait);
+  void heard(const CheckpointWriter::Result& result);
+  /// Whether there is one of this step, or will be, as far as is known.
+  bool has_checkpoint() const { return checkpointed_step == state.step && !checkpoint_lost; }
   /// Brings all members to where the leader stands. Empty, or who was lost.
   std::string join_team();
+
+  /// A member is lost, or some came. True when all that are there now have formed a new group, of a view after
+  /// `after`, and stand where the one of them stood that had come furthest. A loss meanwhile only makes it begin again.
+  /// False: nobody knows enough to go on, or no group can be formed.
+  bool regroup(std::uint32_t after);
+  /// All members together: the epoch of the group that those who came are in; that of this group when nobody did.
+  Outcome agree_on_newest(std::uint32_t& epoch) const;
+  /// What this member knows, if it is all there is to know.
+  std::optional<CommonPoint> own_point();
+  struct Agreement {
+    Outcome outcome;
+    bool somebody_knows = true;
+    std::optional<CommonPoint> point;
+    std::vector<Rank> before;  ///< the members of the group in which it was reached
+    std::string ending;        ///< as of Run
+  };
+  /// All members of a new group get the point of the one that has come furthest.
+  Agreement agree_on_point(Group& group, std::optional<CommonPoint>& own);
+  void go_on_from(CommonPoint& point);
+  /// Writes down who was lost, and tells people.
+  void note_changes(const std::vector<Rank>& before);
+  /// The leader's files stand where the run stands; false when this host does not see them.
+  bool open_files();
+  /// Somebody has taken the folder over since this member's group was formed: it was given up, and writes no more.
+  bool led_by_others() const;
+  /// All members are done, and the leader has written and told what came of it: whoever dies before, another does it.
+  bool ended_together(const RunSummary& summary);
+  /// For a strategy that is not in step: the team is together here.
+  void remember_common();
 
   /// Tells whoever asks what this member does now.
   void doing(WorkerActivity::Kind kind) const { team.activity->begin(kind, state.step); }
@@ -169,10 +292,30 @@ struct Trainer::Run {
   using WorkingPart = std::function<RunSummary(const Working&, const std::function<bool()>& stop_requested)>;
   RunSummary lead_and_work(ServedLinks& links, const Part& lead, const WorkingPart& work,
                            const std::function<bool()>& stop_requested);
-  /// Of a member that does not lead.
-  RunSummary follow(ServedLinks& links, const WorkingPart& work, const std::function<bool()>& stop_requested);
-  RunSummary lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
+  /// Of a member that does not lead, as long as it does not: `take_over` is what it does from then on.
+  RunSummary follow(ServedLinks& links, const WorkingPart& work, const Part& take_over,
+                    const std::function<bool()>& stop_requested);
+  /// What is still to be leased, for a coordinator that came back.
+  LeaseTable::Options plan_again(ServedBooks& books, const LeaseQuestion& question) const;
+  /// With `note` in the place of a leader that is lost, which kept it last: see Leading.
+  RunSummary lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books, const std::optional<std::string>& note,
                   const std::function<bool()>& stop_requested);
+  /// What a leader keeps for the next one: where the run stands, these numbers, and what it knows besides.
+  std::string leader_note(std::map<std::string, std::vector<std::uint64_t>> numbers, const std::string& own) const;
+  struct TakenOver {
+    std::map<std::string, std::vector<std::uint64_t>> numbers;
+    std::string own;
+  };
+  /// From here on this server leads, where another stood when it kept this. Opens the run's folder. Throws Error when
+  /// it is not to be seen here.
+  TakenOver take_over_from(const std::string& note);
+  /// A leader's, before it writes anything: whether it was stopped so long that another may lead now, and one does.
+  /// `looked_at` is when it looked last.
+  bool deposed(Clock::time_point& looked_at) const;
+  /// Of a leader that is: it ends without a word in the run's folder.
+  RunSummary end_deposed() const;
+  /// Of a run that ends because parameters are lost: how much was done since the checkpoint that is left.
+  std::string rolled_back() const;
   /// What leaders have in common. One version of each block, into the replica; the states of all servers, into a
   /// checkpoint: false when there is none, and `servers` says whether they live.
   Outcome snapshot(LeaderLinks& leader);
@@ -186,13 +329,14 @@ struct Trainer::Run {
   RunSummary train_sandblaster(const std::function<bool()>& stop_requested);
   RunSummary work_on_portions(ServedLinks& links, const Sampler& sampler, const Working& working,
                               const std::function<bool()>& stop_requested);
-  RunSummary lead_sandblaster(ServedLinks& links, PortionBooks& books, const std::function<bool()>& stop_requested);
+  RunSummary lead_sandblaster(ServedLinks& links, PortionBooks& books, const std::optional<std::string>& note,
+                              const std::function<bool()>& stop_requested);
   struct Blasting;
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
   bool went_on(const StepReport& report, const TrainingState& place, RunSummary& summary) const;
-  /// Brings the members together; false when training ends here, and why is in `summary`.
-  bool settle(BatchStream& batches, RunSummary& summary);
+  /// Brings the members together.
+  StepReport settle(BatchStream& batches);
   /// Brings state.sent_bytes up to now; all members call it together.
   Outcome count_sent_bytes();
   /// Evaluates, reports, keeps the best. `enough`: training should stop here.
@@ -202,11 +346,17 @@ struct Trainer::Run {
 
   /// Takes back what this run has written, if it began it and has no checkpoint yet.
   void discard();
+  /// The checkpoint that did best on validation data; if that cannot be read, the best or the newest of those that can,
+  /// and people are told. Throws FileError when there is none.
+  Checkpoint best_checkpoint(RunSummary& summary) const;
   /// The model of a network that is cut, from its parts or, if that is better, from a checkpoint.
   void write_parted_model(RunSummary& summary);
   /// Writes the model, summary.json and report.html.
   void write_results(RunSummary& summary);
 };
+
+/// What tells the parameters of one model from those of another.
+inline std::string digest_text(const ParameterTable& table) { return fmt::format("{:016x}", table.digest()); }
 
 /// Brings numbers and JSON of a TrainingState together; text is a JSON object.
 std::string state_text(const TrainingState& state, const std::map<std::string, std::vector<std::uint64_t>>& numbers);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "metrics/format.h"
 #include "strategy/step_exchange.h"
@@ -15,6 +16,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::uint64_t kIterationsToCheckpoint = 10;
+constexpr std::size_t kLastRows = 16;
 
 /// The loader's batches with the audit around them.
 class AuditedBatches : public BatchStream {
@@ -48,6 +50,8 @@ class AuditedBatches : public BatchStream {
   const Doing doing_;
 };
 
+StepReport report_of(const Outcome& outcome) { return outcome.ok() ? StepReport{} : lost_report(outcome); }
+
 }  // namespace
 
 double Trainer::Run::epochs_done() const {
@@ -56,22 +60,38 @@ double Trainer::Run::epochs_done() const {
 }
 
 void Trainer::Run::log(const std::vector<std::pair<std::string, double>>& values) {
+  const MetricsRow row = {.step = state.step, .epoch = epochs_done(), .time = state.train_seconds, .values = values};
   if (!team.leads()) {
+    ++state.metrics_rows;
+    last_rows.emplace_back(state.metrics_rows, row);
+    if (last_rows.size() > kLastRows) {
+      last_rows.pop_front();
+    }
     return;
   }
-  metrics->append({.step = state.step, .epoch = epochs_done(), .time = state.train_seconds, .values = values});
+  std::string told;
+  try {
+    metrics->append(row);
+    events->scalars(state.step, wall_clock(), values);
+    told = metrics_trouble.succeeded("metrics are");
+  } catch (const FileError& error) {
+    told = metrics_trouble.failed(fmt::format("no metrics of step {}", state.step), error.what(),
+                                  "without them until they can be written");
+  }
   state.metrics_rows = metrics->rows();
-  events->scalars(state.step, wall_clock(), values);
+  if (!told.empty()) {
+    observer.note(told);
+  }
 }
 
 void Trainer::Run::log_steps(double seconds) {
+  hear_of_checkpoints(false);
   const LossSums& sums = state.logged_sums;
   std::vector<std::pair<std::string, double>> values = {{"train_loss", mean_loss(sums)}};
   if (data.train->spec().classes > 0) {
     values.emplace_back("train_accuracy", accuracy(sums));
   }
-  const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
-  values.emplace_back("learning_rate", schedule->rate(static_cast<std::uint64_t>(state.step - 1), total));
+  values.emplace_back("learning_rate", update_options(state.scheduled(state.step - 1)).rate);
   if (seconds > 0) {
     values.emplace_back("samples_per_second", static_cast<double>(sums.rows) / seconds);
   }
@@ -85,7 +105,9 @@ Outcome Trainer::Run::count_sent_bytes() {
   if (!sent_before) {
     sent_before = state.sent_bytes;
   }
-  state.sent_bytes = *sent_before + (team.served != nullptr ? served_bytes() : static_cast<std::uint64_t>(sent));
+  const std::uint64_t bytes =
+      *sent_before + (team.served != nullptr ? served_bytes() : static_cast<std::uint64_t>(sent));
+  state.sent_bytes = std::max(state.sent_bytes, bytes);  // of the dead nobody knows any more
   return outcome;
 }
 
@@ -108,8 +130,7 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
                            std::optional<double>& right) {
     doing(WorkerActivity::Kind::evaluating);
     // As many at a time as in training: there is memory for those.
-    const std::int64_t rows =
-        (batch_per_worker(config) + replica_options.micro_batches - 1) / replica_options.micro_batches;
+    const std::int64_t rows = (worker_batch + replica_options.micro_batches - 1) / replica_options.micro_batches;
     LossSums sums = evaluate(*replica, set, rows, team.replica(), team.replicas());
     if (outcome.ok()) {
       doing(WorkerActivity::Kind::gathering);
@@ -134,9 +155,7 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
     return outcome;
   }
   ledger.close_epoch();
-  state.epoch += 1;
-  state.position = 0;
-  state.epoch_sums = {};
+  begin_epoch();
   state.epoch_began = state.train_seconds;
   log(values);
 
@@ -151,7 +170,7 @@ Outcome Trainer::Run::end_epoch(double epoch_seconds, bool& enough) {
   state.last = report;
   // L-BFGS has many short iterations, and a state of many vectors.
   const bool due = !is_sandblaster(config) || state.epoch % kIterationsToCheckpoint == 0;
-  if ((config.checkpoint_every == 0 && due && checkpointed_step != state.step) || report.best) {
+  if ((config.checkpoint_every == 0 && due && !has_checkpoint()) || report.best) {
     write_checkpoint(report.best ? score : std::nullopt);  // one that is only as good does not push the best out
   }
   observer.epoch_ended(report);
@@ -186,11 +205,14 @@ bool Trainer::Run::went_on(const StepReport& report, const TrainingState& place,
   return true;
 }
 
-bool Trainer::Run::settle(BatchStream& batches, RunSummary& summary) {
-  const StepReport report = agreed([&] { return strategy->settle(batches); });
+StepReport Trainer::Run::settle(BatchStream& batches) {
+  StepReport report = agreed([&] { return strategy->settle(batches); });
   state.epoch_sums += report.sums;
   state.logged_sums += report.sums;
-  return went_on(report, state, summary);
+  if (report.outcome == StepReport::Outcome::stepped) {
+    remember_common();
+  }
+  return report;
 }
 
 std::int64_t Trainer::Run::updates_until_something_is_due() const {
@@ -206,24 +228,34 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   RunSummary summary;
   summary.status = "finished";
   doing(WorkerActivity::Kind::meeting);
-  if (const std::string who = join_team(); !who.empty()) {
+  const std::string who = team.late ? "" : join_team();
+  if ((team.late && !regroup(team.group->epoch() - 1)) || (!who.empty() && !regroup(team.group->epoch()))) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = who}, state, summary);
     write_results(summary);
     return summary;
   }
   joined = true;
-  const Sampler sampler(data.train->size(), config.seed, true);
-  LoaderOptions options;
-  options.batch = global_batch;
-  options.part = team.replica();
-  options.parts = team.replicas();
-  options.epoch = state.epoch;
-  options.position = state.position;
-  options.end_epoch = static_cast<std::uint64_t>(config.epochs);
-  options.threads = loader_threads(config);
-  Loader loader(*data.train, sampler, options);
-  AuditedBatches batches(loader, ledger, [this](WorkerActivity::Kind kind) { doing(kind); });
-  const std::uint64_t total = steps_per_epoch * static_cast<std::uint64_t>(config.epochs);
+  remember_common();
+  Sampler sampler(data.train->size(), config.seed, true);
+  leave_out_what_is_done(sampler);
+  const auto end_epoch_number = static_cast<std::uint64_t>(config.epochs);
+  double loader_wait_seconds = 0;
+  std::optional<Loader> loader;
+  std::optional<AuditedBatches> batches;
+  const auto open_loader = [&] {
+    loader_wait_seconds += loader ? loader->wait_seconds() : 0;
+    batches.reset();
+    loader.emplace(*data.train, sampler,
+                   LoaderOptions{.batch = global_batch,
+                                 .threads = loader_threads(config),
+                                 .epoch = state.epoch,
+                                 .position = state.position,
+                                 .end_epoch = end_epoch_number,
+                                 .part = team.replica(),
+                                 .parts = team.replicas()});
+    batches.emplace(*loader, ledger, [this](WorkerActivity::Kind kind) { doing(kind); });
+  };
+  open_loader();
 
   auto mark = Clock::now();  // training time runs from here; evaluation and checkpoints are not counted
   const auto pause_clock = [&] {
@@ -231,76 +263,84 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     mark = Clock::now();
   };
   StepReport report = {.stop = team.size() == 1 && stop_requested()};
-  while (state.epoch < options.end_epoch) {
-    if (report.stop) {
-      if (settle(batches, summary)) {
-        summary.status = "interrupted";
-      }
-      break;
+  StepReport trouble;  // why a turn did not end well
+  const auto is_well = [&](StepReport came) {
+    if (came.outcome == StepReport::Outcome::stepped) {
+      return true;
     }
-    const auto rate_of = [&, first = state.step](std::int64_t update) {
-      return schedule->rate(static_cast<std::uint64_t>(first + update), total);
+    trouble = std::move(came);
+    return false;
+  };
+  enum class Turn : std::uint8_t { well, over, in_trouble };
+  const auto turn = [&] {
+    if (report.stop) {
+      if (!is_well(settle(*batches))) {
+        return Turn::in_trouble;
+      }
+      summary.status = "interrupted";
+      return Turn::over;
+    }
+    const std::uint64_t total = steps_per_epoch * end_epoch_number;
+    const std::uint64_t scheduled = state.scheduled(state.step);
+    const auto rate_of = [&, scheduled](std::int64_t update) {
+      return update_options(scheduled + static_cast<std::uint64_t>(update)).rate;
     };
-    const UpdateOptions update = update_options(static_cast<std::uint64_t>(state.step));
+    const UpdateOptions update = update_options(scheduled);
     doing(WorkerActivity::Kind::stepping);
     if (team.chaos != nullptr) {
-      const double share = total > 0 ? static_cast<double>(state.step) / static_cast<double>(total) : 0;
+      const double share = total > 0 ? static_cast<double>(scheduled) / static_cast<double>(total) : 0;
       team.chaos->before_step({state.step + 1, share}, team.activity->compute(), stop_requested);
     }
     report = agreed([&] {
-      return strategy->step(batches, {.update = update,
-                                      .stop = stop_requested(),
-                                      .most_updates = updates_until_something_is_due(),
-                                      .rate_of = rate_of});
+      return strategy->step(*batches, {.update = update,
+                                       .stop = stop_requested(),
+                                       .regroup = team.newest && team.newest() > team.group->epoch(),
+                                       .most_updates = updates_until_something_is_due(),
+                                       .rate_of = rate_of});
     });
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
-      if (!settle(batches, summary)) {
-        break;
+      if (!is_well(settle(*batches))) {
+        return Turn::in_trouble;
       }
       pause_clock();
       bool enough = false;
-      const StepReport ended = agreed([&] {
-        const Outcome outcome = end_epoch(state.train_seconds - state.epoch_began, enough);
-        return outcome.ok() ? StepReport{} : lost_report(outcome);
-      });
-      if (!went_on(ended, state, summary)) {
-        break;
-      }
+      const bool ended =
+          is_well(agreed([&] { return report_of(end_epoch(state.train_seconds - state.epoch_began, enough)); }));
       mark = Clock::now();
       if (enough) {
         summary.status = "stopped early";
-        break;
       }
-      continue;
+      return !ended ? Turn::in_trouble : enough ? Turn::over : Turn::well;
     }
-    const bool goes_on = went_on(report, state, summary);
+    const bool goes_on = is_well(report);
     if (!goes_on && !report.completed) {
-      break;
+      return Turn::in_trouble;
     }
     state.step += report.updates;
-    state.position = loader.position();
+    state.position = loader->position();
     state.epoch_sums += report.sums;
     state.logged_sums += report.sums;
-    if (!goes_on) {
-      break;
-    }
     if (state.step % config.log_every == 0) {
       pause_clock();
       log_steps(state.train_seconds - state.logged_at);
       state.logged_at = state.train_seconds;
       mark = Clock::now();
     }
+    if (!goes_on) {
+      trouble.updates = 0;  // the step is made
+      return Turn::in_trouble;
+    }
     if (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0) {
-      if (!settle(batches, summary)) {
-        break;
+      if (!is_well(settle(*batches))) {
+        return Turn::in_trouble;
       }
       pause_clock();
-      const StepReport written = agreed([&] {
+      const bool written = is_well(agreed([&] {
         write_checkpoint(std::nullopt);
         return StepReport{};
-      });
-      if (!went_on(written, state, summary)) {
-        break;
+      }));
+      if (!written) {
+        return Turn::in_trouble;
       }
       mark = Clock::now();
     }
@@ -313,15 +353,56 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
          .loss = mean_loss(state.epoch_sums),
          .accuracy = data.train->spec().classes > 0 ? std::optional(accuracy(state.epoch_sums)) : std::nullopt,
          .samples_per_second = elapsed > 0 ? static_cast<double>(state.position) / elapsed : 0});
+    return Turn::well;
+  };
+  while (state.epoch < end_epoch_number) {
+    const Turn went = turn();
+    if (went == Turn::over) {
+      break;
+    }
+    std::uint32_t after = team.group == nullptr ? 0 : team.group->epoch();
+    if (went == Turn::well) {
+      remember_common();
+      // Who is together now and then only takes newcomers in at the end of an epoch.
+      const bool takes_in = team.newest && state.epoch < end_epoch_number &&
+                            (report.regroup || (!strategy->in_step() && state.position == 0));
+      std::uint32_t newest = after;
+      if (!takes_in || is_well(report_of(agree_on_newest(newest)))) {
+        if (newest == after) {
+          continue;
+        }
+        after = newest - 1;
+        trouble = {.outcome = StepReport::Outcome::group_lost, .culprit = "the members that came cannot be reached"};
+      }
+    }
+    pause_clock();
+    if (trouble.outcome == StepReport::Outcome::group_lost && regroup(after)) {
+      if (!ending.empty()) {
+        summary.status = ending;  // another member has heard so before the loss
+        break;
+      }
+      open_loader();
+      report = {};
+      continue;
+    }
+    (void)went_on(trouble, state, summary);
+    break;
   }
   pause_clock();
   doing(WorkerActivity::Kind::ending);
 
-  summary.loader_wait_seconds = loader.wait_seconds();
+  summary.loader_wait_seconds = loader_wait_seconds + loader->wait_seconds();
   summary.samples_per_second =
       state.train_seconds > 0 ? static_cast<double>(ledger.total().applied) / state.train_seconds : 0;
+  ending = summary.status == "lost" ? "" : summary.status;
   try {
     write_results(summary);
+    while (summary.status != "lost" && team.next && !ended_together(summary)) {
+      if (!regroup(team.group->epoch())) {
+        break;
+      }
+      write_results(summary);  // of whoever leads now
+    }
   } catch (const ExchangeLost& lost) {
     (void)went_on(lost_report(lost.outcome()), state, summary);
     if (team.leads()) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/full_disk.h"
 #include "transport/locked/locked_fabric.h"
 
 namespace distbelief {
@@ -20,12 +21,20 @@ constexpr std::chrono::milliseconds kNap{20};
 
 WorkerChaos::WorkerChaos(const RunConfig& config, Place place)
     : place_(std::move(place)),
-      chaos_(parse_chaos(config.chaos),
-             {.self = place_.self,
-              .marks = std::filesystem::exists(place_.folder) ? place_.folder / "chaos-done" : std::filesystem::path(),
-              .once_is_past = place_.restarts > 0 && !std::filesystem::exists(place_.folder),
-              .note = place_.note},
-             *this) {}
+      chaos_(
+          parse_chaos(config.chaos).placed(static_cast<int>(config.workers)),
+          {.self = place_.self,
+           .marks = std::filesystem::exists(place_.folder) ? place_.folder / kChaosMarksFile : std::filesystem::path(),
+           .once_is_past = place_.restarts > 0 && !std::filesystem::exists(place_.folder),
+           .note = place_.note},
+          *this) {
+  for (const ChaosEvent& event : parse_chaos(config.chaos).placed(static_cast<int>(config.workers)).events) {
+    const bool of_this_worker = event.subject.kind == ChaosSubject::Kind::worker && event.subject.first == place_.self;
+    if (event.effect->name == "slow" && of_this_worker && !event.share && event.first_step <= 1) {
+      first_slowness_ = event.factor;
+    }
+  }
+}
 
 void WorkerChaos::before_step(const Chaos::Moment& moment, ComputeWatch& watch, const std::function<bool()>& stop) {
   const double took = watch.seconds() - computed_;
@@ -73,6 +82,13 @@ void WorkerChaos::stop(std::chrono::milliseconds duration) {
   ::kill(::getpid(), SIGSTOP);
 }
 
+void WorkerChaos::kill_coordinator(const ChaosEvent& event) {
+  check(place_.member != nullptr, "a worker without a control plane");
+  place_.member->chaos_due(event.text);
+}
+
+void WorkerChaos::fill_disk(Clock::time_point until) { set_disk_full(place_.folder / "checkpoints", until); }
+
 std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunConfig& config, FaultyFabric*& faulty) {
   faulty = nullptr;
   if (!parse_chaos(config.chaos).touches_links()) {
@@ -85,7 +101,8 @@ std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunCon
 }
 
 std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config) {
-  if (!is_served(config) || parts_of(config) == 1) {
+  const bool sums_beside_parts = config.algorithm == "allreduce" && replicas_of(config) > 1;
+  if (parts_of(config) == 1 || !(is_served(config) || sums_beside_parts)) {
     return fabric;
   }
   return std::make_unique<LockedFabric>(std::move(fabric));

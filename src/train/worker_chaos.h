@@ -31,6 +31,8 @@ class WorkerChaos : private ChaosTools {
   /// Before each step. `watch` says how long the computation of the last one took; a slow worker then
   /// sleeps, which counts as computing, until that or until `stop`.
   void before_step(const Chaos::Moment& moment, ComputeWatch& watch, const std::function<bool()>& stop);
+  /// How many times as long as it should this worker computes, at the run's first step.
+  double first_slowness() const { return first_slowness_; }
 
  private:
   std::function<void()> inject(const Fault& fault) override;
@@ -38,8 +40,11 @@ class WorkerChaos : private ChaosTools {
   void set_slowness(double factor) override { slowness_ = factor; }
   void kill() override;
   void stop(std::chrono::milliseconds duration) override;
+  void kill_coordinator(const ChaosEvent& event) override;
+  void fill_disk(Clock::time_point until) override;
 
   const Place place_;
+  double first_slowness_ = 1;
   double slowness_ = 1;
   double computed_ = 0;  // seconds, until the last step
   std::unique_ptr<ChildProcess> waker_;
@@ -50,7 +55,8 @@ class WorkerChaos : private ChaosTools {
 /// links can be reached then, or null.
 std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunConfig& config, FaultyFabric*& faulty);
 
-/// `fabric`, for the several threads that use it where parts of a network talk to each other and to servers.
+/// `fabric`, for the several threads that use it where parts of a network talk to each other, and at the same time to
+/// servers or to the same parts of other copies.
 std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config);
 
 }  // namespace distbelief

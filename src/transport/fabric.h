@@ -30,9 +30,10 @@ struct Tag {
 struct [[nodiscard]] Outcome {
   enum class Kind : std::uint8_t {
     done,
-    peer_lost,  ///< the peer is dead, or the way to it is cut for good
-    timed_out,  ///< the deadline passed; the peer may still live
-    mismatch,   ///< the peer sent something other than what was expected: a bug or a stranger
+    peer_lost,    ///< the peer is dead, or the way to it is cut for good
+    timed_out,    ///< the deadline passed; the peer may still live
+    mismatch,     ///< the peer sent something other than what was expected: a bug or a stranger
+    interrupted,  ///< the group that exchanges is over, as end_epoch() said; the peer may live
   };
   Kind kind = Kind::done;
   Rank peer = {};           ///< with whom it went wrong
@@ -65,8 +66,8 @@ struct Transfer {
 /// receive, so post before waiting, never the other way round. Messages between two ranks may be received in another
 /// order than they were sent. Posting never blocks and never fails: how it went is told by wait().
 ///
-/// One thread at a time, except lose(). Implementations move bytes inside wait() and progress() only, or on threads of
-/// their own; nothing is promised about when, only that wait() returns by its deadline.
+/// One thread at a time, except lose() and end_epoch(). Implementations move bytes inside wait() and progress() only,
+/// or on threads of their own; nothing is promised about when, only that wait() returns by its deadline.
 class Fabric {
  public:
   static constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 30;
@@ -94,6 +95,11 @@ class Fabric {
   /// What is open with this peer ends with peer_lost, and what is posted later does so at once. Thread-safe; for
   /// whoever learns of a death by another way. Of several reasons the first stays.
   virtual void lose(Rank peer, const std::string& reason) = 0;
+
+  /// The group with this epoch is over: what is open with its tags ends with `interrupted`, and what is posted later
+  /// does so at once. Its messages that came or come are thrown away. Links stay, and other epochs are not touched. No
+  /// later group has this epoch. Each member must call it. Thread-safe; of several reasons the first stays.
+  virtual void end_epoch(std::uint32_t epoch, const std::string& reason) = 0;
 
  protected:
   /// `transfer` is filled in and posted; peer is another rank of this job.

@@ -358,6 +358,88 @@ inline void other_length_is_a_mismatch(Fabric& fabric) {
   }
 }
 
+/// By another thread, while a wait is open; another epoch's transfers with the same peers go on.
+inline void ending_an_epoch_ends_what_is_open_and_posted_in_it(Fabric& fabric) {
+  constexpr std::uint32_t kOld = 112;
+  constexpr std::uint32_t kNew = 113;
+  const std::vector<Rank> peers = peers_of(fabric);
+  const auto expect_interrupted = [&](Transfer& transfer, Rank peer) {
+    const Outcome outcome = fabric.wait(transfer, far());
+    EXPECT_EQ(outcome.kind, Kind::interrupted) << outcome.reason;
+    EXPECT_EQ(outcome.peer, peer);
+    EXPECT_EQ(outcome.reason, "a member is lost");
+  };
+  std::vector<Bytes> never(peers.size(), Bytes(100'000, std::byte{0xAA}));
+  std::vector<Bytes> came(peers.size(), Bytes(16));
+  std::vector<Transfer> old(peers.size());
+  std::vector<Transfer> fresh(peers.size());
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    fabric.receive(old[i], peers[i], {kOld, 1}, never[i]);
+    fabric.receive(fresh[i], peers[i], {kNew, 1}, came[i]);
+  }
+  {
+    std::jthread watcher([&] {
+      fabric.end_epoch(kOld, "a member is lost");
+      fabric.end_epoch(kOld, "a later reason");
+    });
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      expect_interrupted(old[i], peers[i]);
+    }
+  }
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    fabric.send(old[i], peers[i], {kOld, 2}, never[i]);
+    EXPECT_TRUE(fabric.progress(old[i]));
+    expect_interrupted(old[i], peers[i]);
+    fabric.receive(old[i], peers[i], {kOld, 3}, never[i]);
+    fabric.cancel(old[i]);
+    tell(fabric, peers[i], {kNew, 1});
+  }
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    expect_done(fabric.wait(fresh[i], far()));
+    EXPECT_EQ(came[i], message(16, peers[i], {kNew, 1}));
+    EXPECT_TRUE(std::ranges::all_of(never[i], [](std::byte at) { return at == std::byte{0xAA}; }));
+  }
+  meet(fabric, {kNew, 2});
+}
+
+/// Rank 1 has not heard yet that the epoch is over, and sends more than anybody would keep for it.
+inline void messages_of_an_ended_epoch_are_in_nobodys_way(Fabric& fabric) {
+  constexpr std::uint32_t kOld = 114;
+  constexpr std::uint32_t kNew = 115;
+  constexpr std::uint32_t kMessages = 30;
+  if (fabric.rank() == Rank{0}) {
+    Bytes never(1000, std::byte{0xAA});
+    Transfer waiting;
+    fabric.receive(waiting, Rank{1}, {kOld, 1}, never);
+    fabric.end_epoch(kOld, "a member is lost");
+    EXPECT_EQ(fabric.wait(waiting, far()).kind, Kind::interrupted);
+    tell(fabric, Rank{1}, {kNew, 0});
+    hear(fabric, Rank{1}, {kNew, 1});
+    Bytes whole(3'000'000);
+    fabric.receive(waiting, Rank{1}, {kNew, 2}, whole);
+    expect_done(fabric.wait(waiting, far()));
+    EXPECT_TRUE(whole == message(whole.size(), Rank{1}, {kNew, 2}));
+    EXPECT_TRUE(std::ranges::all_of(never, [](std::byte at) { return at == std::byte{0xAA}; }));
+  } else if (fabric.rank() == Rank{1}) {
+    hear(fabric, Rank{0}, {kNew, 0});
+    const Bytes sent = message(3'000'000, Rank{1}, {kNew, 2});
+    std::vector<Transfer> old(kMessages);
+    for (std::uint32_t i = 0; i < kMessages; ++i) {  // among them what rank 0 had waited for
+      fabric.send(old[i], Rank{0}, {kOld, i}, i == 1 ? std::span(sent).first(1000) : std::span(sent));
+    }
+    (void)fabric.progress(old[0]);
+    fabric.end_epoch(kOld, "a member is lost");
+    for (Transfer& transfer : old) {
+      const Outcome outcome = fabric.wait(transfer, far());
+      EXPECT_TRUE(outcome.kind == Kind::done || outcome.kind == Kind::interrupted) << outcome.reason;
+    }
+    tell(fabric, Rank{0}, {kNew, 1});
+    Transfer transfer;
+    fabric.send(transfer, Rank{0}, {kNew, 2}, sent);
+    expect_done(fabric.wait(transfer, far()));
+  }
+}
+
 /// By another thread, while a wait is open; the links to others stay.
 inline void losing_a_peer_ends_what_is_open_with_it(Fabric& fabric) {
   constexpr std::uint32_t kEpoch = 110;
@@ -455,6 +537,8 @@ inline constexpr std::array kFabricClaims = {
     DISTBELIEF_CLAIM(giving_up_in_the_middle_harms_nothing),
     DISTBELIEF_CLAIM(cancelled_receive_leaves_its_memory_alone),
     DISTBELIEF_CLAIM(other_length_is_a_mismatch),
+    DISTBELIEF_CLAIM(ending_an_epoch_ends_what_is_open_and_posted_in_it),
+    DISTBELIEF_CLAIM(messages_of_an_ended_epoch_are_in_nobodys_way),
     DISTBELIEF_CLAIM(losing_a_peer_ends_what_is_open_with_it),
 };
 #undef DISTBELIEF_CLAIM

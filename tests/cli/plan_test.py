@@ -72,7 +72,7 @@ class Plan(PlanTest):
 
 class Memory(PlanTest):
     def test_cuts_that_do_not_fit_are_rejected_and_said_so(self):
-        arguments = ["--model", "speech", "--partition", 4, "--speed", "10G", "--json", "--batch", 64]
+        arguments = ["--model", "speech", "--partition", 4, "--speed", "10G", "--json", "--batch", 64, "--micro-batches", 16]
         every = json.loads(self.plan(*arguments))
         most = max([every["memory"]] + [r["memory"] for r in every["rejected"]])
         limited = json.loads(self.plan(*arguments, "--memory", f"{(most - 1) // 1000000}MB"))
@@ -131,6 +131,33 @@ class Training(PlanTest):
         self.succeed("train", "plan.yaml", "--epochs", 1, "--threads", 1, "--out", "a", "--transport", "threads")
         text = (self.folder / "a/run.yaml").read_text()
         for key, value in [("stages", 2), ("tensor", 2), ("stage-at", plan["stage_at"]), ("cuts", plan["cuts"])]:
+            self.assertRegex(text, rf'(?m)^{key}: "?{re.escape(str(value))}"?$')
+
+
+    def test_a_plan_is_measured_once_and_then_the_same(self):
+        usual = ["--model", "mlp", "--model-options", "hidden=64,48", "--data", CLASSES, "--batch", 16, "--epochs", 1,
+                 "--threads", 1, "--transport", "threads"]  # fmt: skip
+        for cut in (["--partition", 4], ["--stages", 2]):
+            cache = {"XDG_CACHE_HOME": str(self.folder / f"cache{cut[1]}")}
+            first = self.succeed("train", *usual, *cut, "--out", f"first{cut[1]}", environment=cache)
+            again = self.succeed("train", *usual, *cut, "--out", f"again{cut[1]}", environment=cache)
+            self.assertEqual(first.count("plan    measures"), 1, first)
+            self.assertNotIn("plan    measures", again)
+            texts = [(self.folder / f"{name}{cut[1]}/run.yaml").read_text() for name in ("first", "again")]
+            for key in ("stages", "tensor", "stage-at", "cuts", "micro-batches"):
+                lines = [re.search(rf"(?m)^{key}: .*$", text)[0] for text in texts]
+                self.assertEqual(*lines)
+        self.assertRegex(texts[0], r"(?m)^micro-batches: [1-9]")
+
+    def test_train_does_what_plan_shows(self):
+        cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
+        usual = ["--model", "mlp", "--model-options", "hidden=64,48", "--data", CLASSES, "--batch", 16, "--threads", 1,
+                 "--partition", 2]  # fmt: skip
+        plan = json.loads(self.plan(*usual, "--json"))
+        self.succeed("train", *usual, "--epochs", 1, "--transport", "threads", "--out", "run", environment=cache)
+        text = (self.folder / "run/run.yaml").read_text()
+        for key, value in [("stages", plan["stages"]), ("tensor", plan["tensor"]), ("stage-at", plan["stage_at"]),
+                           ("cuts", plan["cuts"])]:  # fmt: skip
             self.assertRegex(text, rf'(?m)^{key}: "?{re.escape(str(value))}"?$')
 
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/exchanges/shared_batch_norm.h"
 #include "graph/layers/relu.h"
 
 namespace distbelief {
@@ -12,8 +13,6 @@ namespace {
 using dnnl::batch_normalization_backward;
 using dnnl::batch_normalization_forward;
 using dnnl::normalization_flags;
-
-enum Parameter : std::size_t { kScale, kShift, kMean, kVariance };
 
 class BatchNormKernel : public Kernel {
  public:
@@ -53,26 +52,27 @@ class BatchNormKernel : public Kernel {
     const dnnl::memory::desc row = plain_layout(Shape{channels_});
     const auto per_channel = [&](const void* data) { return bind_memory(engine_, row, data); };
     auto* mean = reinterpret_cast<float*>(memory.workspace);
-    const float* means = training_ ? mean : memory.parameters[kMean];
-    const float* variances = training_ ? mean + channels_ : memory.parameters[kVariance];
+    const float* means = training_ ? mean : memory.parameters[BatchNorm::kMean];
+    const float* variances = training_ ? mean + channels_ : memory.parameters[BatchNorm::kVariance];
     forward_arguments_ = {{DNNL_ARG_SRC, bound(memory.inputs[0])},
                           {DNNL_ARG_DST, bound(memory.output)},
-                          {DNNL_ARG_SCALE, per_channel(memory.parameters[kScale])},
-                          {DNNL_ARG_SHIFT, per_channel(memory.parameters[kShift])},
+                          {DNNL_ARG_SCALE, per_channel(memory.parameters[BatchNorm::kScale])},
+                          {DNNL_ARG_SHIFT, per_channel(memory.parameters[BatchNorm::kShift])},
                           {DNNL_ARG_MEAN, per_channel(means)},
                           {DNNL_ARG_VARIANCE, per_channel(variances)}};
     if (!training_) {
       return;
     }
-    backward_arguments_ = {{DNNL_ARG_SRC, bound(memory.inputs[0])},
-                           {DNNL_ARG_SCALE, per_channel(memory.parameters[kScale])},
-                           {DNNL_ARG_SHIFT, per_channel(memory.parameters[kShift])},  // unread, yet asked for
-                           {DNNL_ARG_MEAN, per_channel(means)},
-                           {DNNL_ARG_VARIANCE, per_channel(variances)},
-                           {DNNL_ARG_DIFF_DST, bound(memory.output_gradient)},
-                           {DNNL_ARG_DIFF_SRC, bound(memory.input_gradients[0])},
-                           {DNNL_ARG_DIFF_SCALE, per_channel(memory.parameter_gradients[kScale])},
-                           {DNNL_ARG_DIFF_SHIFT, per_channel(memory.parameter_gradients[kShift])}};
+    backward_arguments_ = {
+        {DNNL_ARG_SRC, bound(memory.inputs[0])},
+        {DNNL_ARG_SCALE, per_channel(memory.parameters[BatchNorm::kScale])},
+        {DNNL_ARG_SHIFT, per_channel(memory.parameters[BatchNorm::kShift])},  // unread, yet asked for
+        {DNNL_ARG_MEAN, per_channel(means)},
+        {DNNL_ARG_VARIANCE, per_channel(variances)},
+        {DNNL_ARG_DIFF_DST, bound(memory.output_gradient)},
+        {DNNL_ARG_DIFF_SRC, bound(memory.input_gradients[0])},
+        {DNNL_ARG_DIFF_SCALE, per_channel(memory.parameter_gradients[BatchNorm::kScale])},
+        {DNNL_ARG_DIFF_SHIFT, per_channel(memory.parameter_gradients[BatchNorm::kShift])}};
     if (mask_layout_.get_size() > 0) {
       const auto mask = bind_memory(engine_, mask_layout_, memory.workspace + statistics_bytes_);
       forward_arguments_.emplace(DNNL_ARG_WORKSPACE, mask);
@@ -86,8 +86,8 @@ class BatchNormKernel : public Kernel {
       const auto* mean = reinterpret_cast<const float*>(memory_.workspace);
       const std::int64_t count = output_.spec.shape.elements() / channels_;
       const float unbiased = count > 1 ? static_cast<float>(count) / static_cast<float>(count - 1) : 1.0F;
-      std::copy(mean, mean + channels_, memory_.parameter_gradients[kMean]);
-      std::transform(mean + channels_, mean + 2 * channels_, memory_.parameter_gradients[kVariance],
+      std::copy(mean, mean + channels_, memory_.parameter_gradients[BatchNorm::kMean]);
+      std::transform(mean + channels_, mean + 2 * channels_, memory_.parameter_gradients[BatchNorm::kVariance],
                      [unbiased](float variance) { return variance * unbiased; });
     }
   }
@@ -136,7 +136,10 @@ std::vector<ParameterSpec> BatchNorm::parameters(ValueSpecs inputs) const {
 
 std::int64_t BatchNorm::flops(ValueSpecs inputs) const { return 7 * inputs[0].shape.elements(); }
 
-LayerPart BatchNorm::part(Cut /*cut*/, ValueSpecs inputs, const Slice& slice) const {
+LayerPart BatchNorm::part(Cut cut, ValueSpecs inputs, const Slice& slice) const {
+  if (cut == Cut::region) {
+    return {.layer = std::make_shared<SharedBatchNorm>(options_, slice)};
+  }
   LayerPart part;
   for (const ParameterSpec& spec : parameters(inputs)) {
     part.parameters.push_back({.name = spec.name, .axis = 0, .slice = slice});

@@ -36,6 +36,11 @@ ValueSpec Wait::output(ValueSpecs inputs) const {
   return inputs[0];
 }
 
+std::int64_t Wait::flops(ValueSpecs inputs) const {
+  constexpr double kOperationsOfAMicrosecond = 50e3;
+  return static_cast<std::int64_t>(kOperationsOfAMicrosecond * microseconds_) * inputs[0].shape[0];
+}
+
 LayerPart Wait::part(Cut /*cut*/, ValueSpecs /*inputs*/, const Slice& slice) const {
   return {.layer = std::make_shared<Wait>(microseconds_ * static_cast<double>(slice.size()) /
                                           static_cast<double>(slice.whole))};

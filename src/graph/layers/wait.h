@@ -12,6 +12,8 @@ class Wait : public Layer {
   explicit Wait(double microseconds);
   std::string_view type() const override { return "wait"; }
   ValueSpec output(ValueSpecs inputs) const override;
+  /// What a core would do in that time, so that plans by operations know of it too.
+  std::int64_t flops(ValueSpecs inputs) const override;
   bool accepts_any_layout() const override { return true; }
   std::vector<Cut> cuts(ValueSpecs inputs) const override { return cuts_of_elements(inputs[0].shape); }
   LayerPart part(Cut cut, ValueSpecs inputs, const Slice& slice) const override;

@@ -97,6 +97,13 @@ void Lbfgs::change_objective() {
   awaited_ = Awaited::again;
 }
 
+void Lbfgs::begin_again() {
+  awaited_ = Awaited::beginning;
+  pairs_ = 0;
+  scale_ = 1;
+  ++restarts_;
+}
+
 bool Lbfgs::add_decay(double& objective) {
   if (options_.weight_decay == 0) {
     return true;

@@ -55,6 +55,8 @@ class Lbfgs {
   /// Instead of that, after an iteration: the objective becomes another one, of more samples, and is evaluated once
   /// more where the iteration ended.
   void change_objective();
+  /// Forgets the history, of which some vectors may be of another moment than others, and begins anew at kValues.
+  void begin_again();
 
   std::int64_t iterations() const { return static_cast<std::int64_t>(iterations_); }
   /// Directions that were given up for the gradient's.

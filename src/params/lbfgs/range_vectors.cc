@@ -111,10 +111,10 @@ void RangeVectors::add_to_gradient_at(std::size_t place, std::span<const float> 
   }
 }
 
-void RangeVectors::visit_state(StateVisitor& visitor) {
+void RangeVectors::visit_state(StateVisitor& visitor, bool all) {
   std::vector<std::uint64_t> names;
   for (const auto& [name, floats] : vectors_) {
-    if (name != kGradient) {
+    if (all || name != kGradient) {
       names.push_back(name);
     }
   }

@@ -32,8 +32,9 @@ class RangeVectors {
   /// The same of a part that is 0 but for some runs.
   void add_to_gradient(const GradientRuns& part, float scale);
 
-  /// Every vector that was written, with its name, but the values, and the gradient, which an evaluation makes anew.
-  void visit_state(StateVisitor& visitor);
+  /// Every vector that was written, with its name, but the values, and, unless `all`, the gradient, which an evaluation
+  /// makes anew.
+  void visit_state(StateVisitor& visitor, bool all = false);
 
  private:
   std::span<float> vector(VectorName name);

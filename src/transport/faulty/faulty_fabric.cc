@@ -11,17 +11,12 @@ namespace {
 
 constexpr std::chrono::microseconds kLookAgain(100);
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value); }
+std::uint64_t number_of(Rank rank) { return static_cast<std::uint64_t>(rank.value); }
 
 }  // namespace
 
 FaultyFabric::FaultyFabric(std::unique_ptr<Fabric> fabric, std::uint64_t seed)
-    : fabric_(std::move(fabric)), random_(seed, RandomUse::fault) {
-  const auto ranks = static_cast<std::size_t>(fabric_->size());
-  sends_.resize(ranks);
-  carried_until_.resize(ranks);
-  lost_.resize(ranks);
-}
+    : fabric_(std::move(fabric)), random_(seed, RandomUse::fault) {}
 
 FaultyFabric::~FaultyFabric() {
   for (const auto& [transfer, open] : open_) {
@@ -59,7 +54,7 @@ bool FaultyFabric::has_faults() {
 
 bool FaultyFabric::is_cut(Rank peer, Clock::time_point now) {
   const std::scoped_lock lock(mutex_);
-  return !lost_[index(peer)] && std::ranges::any_of(faults_, [&](const auto& entry) {
+  return !lost_.contains(peer.value) && std::ranges::any_of(faults_, [&](const auto& entry) {
     return entry.second.kind == Fault::Kind::cut && affects(entry.second, peer, now);
   });
 }
@@ -67,8 +62,8 @@ bool FaultyFabric::is_cut(Rank peer, Clock::time_point now) {
 /// Decides what happens to a message that is to be sent.
 void FaultyFabric::plan_send(const Transfer& transfer, Open& open, Clock::time_point now) {
   const Rank peer = transfer.peer;
-  const std::uint64_t number = sends_[index(peer)]++;
-  const auto stream = [&](std::uint64_t id) { return (id << 16) | index(peer); };
+  const std::uint64_t number = sends_[peer.value]++;
+  const auto stream = [&](std::uint64_t id) { return (id << 16) | number_of(peer); };
   open.not_before = now;
   const std::scoped_lock lock(mutex_);
   for (const auto& [id, fault] : faults_) {
@@ -82,7 +77,7 @@ void FaultyFabric::plan_send(const Transfer& transfer, Open& open, Clock::time_p
       open.dropped |= random_.uniform(stream(id), number) < fault.probability;
     } else if (fault.kind == Fault::Kind::slow) {
       const std::chrono::duration<double> takes(static_cast<double>(transfer.bytes) / fault.bytes_per_second);
-      Clock::time_point& free = carried_until_[index(peer)];
+      Clock::time_point& free = carried_until_[peer.value];
       free = std::max(free, now) + std::chrono::duration_cast<Clock::duration>(takes);
       open.not_before = std::max(open.not_before, free);
     }
@@ -101,7 +96,7 @@ void FaultyFabric::post(Transfer& transfer) {
 
 /// Posts what may go out now. A receive always may: its message comes when the sender's side lets it.
 void FaultyFabric::release(Transfer& transfer, Open& open) {
-  if (open.released || open.dropped) {
+  if (open.released || open.dropped || (transfer.sends && ended_.contains(transfer.tag.epoch))) {
     return;
   }
   if (!transfer.sends) {
@@ -113,7 +108,7 @@ void FaultyFabric::release(Transfer& transfer, Open& open) {
   bool lost = false;
   {
     const std::scoped_lock lock(mutex_);
-    lost = lost_[index(transfer.peer)];
+    lost = lost_.contains(transfer.peer.value);
   }
   if (lost || (now >= open.not_before && !is_cut(transfer.peer, now))) {
     open.released = true;
@@ -153,6 +148,9 @@ void FaultyFabric::end_cuts(Clock::time_point now) {
 bool FaultyFabric::finished(Transfer& transfer, Open& open) {
   if (open.dropped) {
     return true;
+  }
+  if (ended_.contains(transfer.tag.epoch)) {
+    return !open.released || fabric_->progress(open.inner);  // no cut keeps that back
   }
   // A message that came through a cut has come, but nobody knows yet.
   return open.released && fabric_->progress(open.inner) && !is_cut(transfer.peer, Clock::now());
@@ -195,7 +193,12 @@ Outcome FaultyFabric::wait(Transfer& transfer, Clock::time_point deadline) {
 Outcome FaultyFabric::conclude(Transfer& transfer) {
   const auto found = open_.find(&transfer);
   Open& open = *found->second;
-  Outcome outcome = open.dropped ? Outcome{} : fabric_->wait(open.inner, Clock::now());
+  Outcome outcome;
+  if (open.released) {
+    outcome = fabric_->wait(open.inner, Clock::now());
+  } else if (!open.dropped) {
+    outcome = {Outcome::Kind::interrupted, transfer.peer, ended_.reason(transfer.tag.epoch)};
+  }
   open_.erase(found);
   transfer.state = Transfer::State::idle;
   return outcome;
@@ -214,9 +217,14 @@ void FaultyFabric::cancel(Transfer& transfer) {
 void FaultyFabric::lose(Rank peer, const std::string& reason) {
   {
     const std::scoped_lock lock(mutex_);
-    lost_[index(peer)] = true;
+    lost_.insert(peer.value);
   }
   fabric_->lose(peer, reason);
+}
+
+void FaultyFabric::end_epoch(std::uint32_t epoch, const std::string& reason) {
+  ended_.add(epoch, reason);
+  fabric_->end_epoch(epoch, reason);
 }
 
 }  // namespace distbelief

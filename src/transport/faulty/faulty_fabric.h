@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "transport/ended_epochs.h"
 #include "transport/fabric.h"
 
 namespace distbelief {
@@ -41,7 +43,7 @@ struct Fault {
 /// Any fabric, with faults. Without any it is as fast as the one it stands around, but for an allocation a transfer;
 /// with some, wait() looks every tenth of a millisecond. What is on its way when a fault begins is not stopped, unless
 /// it is a cut; a wait() that began when there was no fault at all does not notice one that is injected meanwhile.
-/// One thread, except lose(), inject(), lift() and lift_all(), which are thread-safe.
+/// One thread, except lose(), end_epoch(), inject(), lift() and lift_all(), which are thread-safe.
 class FaultyFabric : public Fabric {
  public:
   /// `seed`: of jitter and drops; the same faults then meet the same messages of a link, counted in the order of posts.
@@ -63,6 +65,7 @@ class FaultyFabric : public Fabric {
   std::uint64_t moves() const override { return fabric_->moves(); }
   void cancel(Transfer& transfer) override;
   void lose(Rank peer, const std::string& reason) override;
+  void end_epoch(std::uint32_t epoch, const std::string& reason) override;
 
  protected:
   void post(Transfer& transfer) override;
@@ -89,12 +92,13 @@ class FaultyFabric : public Fabric {
   const std::unique_ptr<Fabric> fabric_;
   const CounterRandom random_;
   std::unordered_map<Transfer*, std::unique_ptr<Open>> open_;
-  std::vector<std::uint64_t> sends_;              // of each peer: how many were posted
-  std::vector<Clock::time_point> carried_until_;  // of each peer: when a slow link is free again
+  std::map<int, std::uint64_t> sends_;              // of each peer: how many were posted
+  std::map<int, Clock::time_point> carried_until_;  // of each peer: when a slow link is free again
+  EndedEpochs ended_;
 
   std::mutex mutex_;
   std::map<std::uint64_t, Fault> faults_;  // guarded by mutex_
-  std::vector<bool> lost_;                 // by lose(); guarded by mutex_
+  std::set<int> lost_;                     // by lose(); guarded by mutex_
   std::uint64_t next_id_ = 1;              // guarded by mutex_
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -26,6 +27,10 @@ class Hub {
     std::unique_lock lock(mutex_);
     if (const std::string* reason = lost_reason(self, transfer.peer)) {
       finish(transfer, {Outcome::Kind::peer_lost, transfer.peer, *reason});
+      return;
+    }
+    if (const auto ended = place(self).ended.find(transfer.tag.epoch); ended != place(self).ended.end()) {
+      finish(transfer, {Outcome::Kind::interrupted, transfer.peer, ended->second});
       return;
     }
     std::vector<Transfer*>& theirs = place(transfer.peer).open;
@@ -87,6 +92,21 @@ class Hub {
     lose_locked(self, peer, reason);
   }
 
+  void end_epoch(Rank self, std::uint32_t epoch, const std::string& reason) {
+    const std::scoped_lock lock(mutex_);
+    if (!place(self).ended.emplace(epoch, reason).second) {
+      return;
+    }
+    std::erase_if(place(self).open, [&](Transfer* transfer) {
+      if (transfer->tag.epoch != epoch) {
+        return false;
+      }
+      finish(*transfer, {Outcome::Kind::interrupted, transfer->peer, reason});
+      return true;
+    });
+    place(self).changed.notify_all();
+  }
+
   void leave(Rank self) {
     const std::scoped_lock lock(mutex_);
     place(self).open.clear();
@@ -101,6 +121,7 @@ class Hub {
   struct Place {
     std::vector<Transfer*> open;
     std::vector<std::optional<std::string>> lost;
+    std::map<std::uint32_t, std::string> ended;  // epochs, with the reason
     std::condition_variable changed;
   };
 
@@ -158,6 +179,7 @@ class LocalFabric : public Fabric {
   bool progress(Transfer& transfer) override { return hub_->finished(transfer); }
   void cancel(Transfer& transfer) override { hub_->cancel(rank_, transfer); }
   void lose(Rank peer, const std::string& reason) override { hub_->lose(rank_, peer, reason); }
+  void end_epoch(std::uint32_t epoch, const std::string& reason) override { hub_->end_epoch(rank_, epoch, reason); }
 
  protected:
   void post(Transfer& transfer) override { hub_->post(rank_, transfer); }

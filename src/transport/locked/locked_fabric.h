@@ -21,13 +21,14 @@ class LockedFabric : public Fabric {
   std::uint64_t moves() const override;
   void cancel(Transfer& transfer) override;
   void lose(Rank peer, const std::string& reason) override { fabric_->lose(peer, reason); }
+  void end_epoch(std::uint32_t epoch, const std::string& reason) override { fabric_->end_epoch(epoch, reason); }
 
  protected:
   void post(Transfer& transfer) override;
 
  private:
   const std::unique_ptr<Fabric> fabric_;
-  mutable std::mutex mutex_;  // of all of it but lose()
+  mutable std::mutex mutex_;  // of all of it but lose() and end_epoch()
 };
 
 }  // namespace distbelief

@@ -39,6 +39,7 @@ Outcome MpiFabric::wait(Transfer&, Clock::time_point) { say_so(); }
 bool MpiFabric::progress(Transfer&) { say_so(); }
 void MpiFabric::cancel(Transfer&) {}
 void MpiFabric::lose(Rank, const std::string&) {}
+void MpiFabric::end_epoch(std::uint32_t, const std::string&) {}
 bool MpiFabric::memory_unsafe() { return false; }
 void MpiFabric::post(Transfer&) { say_so(); }
 

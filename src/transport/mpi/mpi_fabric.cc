@@ -60,6 +60,10 @@ void MpiFabric::Impl::post(Transfer& transfer) {
     finish(transfer, lost_outcome(transfer.peer));
     return;
   }
+  if (ended_.contains(transfer.tag.epoch)) {
+    finish(transfer, ended_outcome(transfer));
+    return;
+  }
   if (++turns_ % kTurnsBetweenRareLooks == 0) {
     graveyard_.look();
   }
@@ -143,6 +147,12 @@ bool MpiFabric::Impl::advance(Transfer& transfer) {
   if (is_lost(transfer.peer)) {
     if (!give_up(transfer)) {
       finish(transfer, lost_outcome(transfer.peer));
+    }
+    return true;
+  }
+  if (ended_.contains(transfer.tag.epoch)) {
+    if (!give_up(transfer)) {
+      finish(transfer, ended_outcome(transfer));
     }
     return true;
   }
@@ -271,6 +281,7 @@ Outcome MpiFabric::wait(Transfer& transfer, Clock::time_point deadline) { return
 bool MpiFabric::progress(Transfer& transfer) { return impl_->progress(transfer); }
 void MpiFabric::cancel(Transfer& transfer) { impl_->cancel(transfer); }
 void MpiFabric::lose(Rank peer, const std::string& reason) { impl_->lose(peer, reason); }
+void MpiFabric::end_epoch(std::uint32_t epoch, const std::string& reason) { impl_->end_epoch(epoch, reason); }
 bool MpiFabric::memory_unsafe() { return impl_->memory_unsafe(); }
 void MpiFabric::post(Transfer& transfer) { impl_->post(transfer); }
 

@@ -28,7 +28,7 @@ namespace distbelief {
 ///   waited for, up to 250 ms: after that, memory_unsafe(). If it has begun, or small bytes have come, its receive ends
 ///   with timed_out ("gave the exchange up"). A tag whose transfer was given up is not used again between the two.
 ///
-/// One fabric a world. One thread at a time, except lose().
+/// One fabric a world. One thread at a time, except lose() and end_epoch().
 class MpiFabric : public Fabric {
  public:
   explicit MpiFabric(MpiWorld& world);  ///< `world` outlives it. Throws Error when this build has no MPI.
@@ -42,6 +42,7 @@ class MpiFabric : public Fabric {
   bool progress(Transfer& transfer) override;
   void cancel(Transfer& transfer) override;
   void lose(Rank peer, const std::string& reason) override;
+  void end_epoch(std::uint32_t epoch, const std::string& reason) override;
 
   /// A transfer was given up that MPI may still write into or read from, because its peer has not answered and is not
   /// certainly dead: it is stopped, or behind a cut, or has not called its fabric since. As long as this is true,

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/ended_epochs.h"
 #include "transport/mpi/mpi_fabric.h"
 #include "transport/mpi/mpi_graveyard.h"
 
@@ -52,6 +53,7 @@ class MpiFabric::Impl {
   bool progress(Transfer& transfer);
   void cancel(Transfer& transfer);
   void lose(Rank peer, const std::string& reason);
+  void end_epoch(std::uint32_t epoch, const std::string& reason) { ended_.add(epoch, reason); }
   bool memory_unsafe();
 
  private:
@@ -69,6 +71,9 @@ class MpiFabric::Impl {
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value); }
   bool is_lost(Rank peer) const { return lost_[index(peer)].load(std::memory_order_acquire); }
   Outcome lost_outcome(Rank peer);
+  Outcome ended_outcome(const Transfer& transfer) const {
+    return {Outcome::Kind::interrupted, transfer.peer, ended_.reason(transfer.tag.epoch)};
+  }
 
   bool advance(Transfer& transfer);
   void look_for_others();
@@ -108,6 +113,7 @@ class MpiFabric::Impl {
   std::vector<Clock::time_point> no_patience_until_;         // by rank: it did not answer a notice
   std::vector<bool> drained_;                                // by rank: dead, and what it had sent is processed
   std::vector<std::atomic<bool>> lost_;                      // by rank
+  EndedEpochs ended_;
   std::mutex mutex_;
   std::vector<std::string> reasons_;  // guarded by mutex_; by rank
 };

@@ -44,6 +44,20 @@ int connect_to_path(int fd, const Address& address, Clock::time_point deadline) 
   }
 }
 
+/// Where nobody listens on a port of the range that dialling takes its own ports from, a dialled connection can end
+/// where it begins.
+bool is_its_own_peer(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof(own);
+  socklen_t peer_length = sizeof(peer);
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 && own_length == peer_length &&
+         std::memcmp(&own, &peer, own_length) == 0;
+}
+
+bool means_nobody_listens(int error) { return error == ECONNREFUSED || error == ENOENT; }
+
 }  // namespace
 
 std::string system_reason(int error) { return std::error_code(error, std::generic_category()).message(); }
@@ -66,21 +80,27 @@ OpenedConnection open_connection(const Address& address, Clock::time_point deadl
   if (address.kind == Address::Kind::unix_path) {
     FileDescriptor fd(::socket(AF_UNIX, kSocketFlags, 0));
     const int error = fd ? connect_to_path(fd.get(), address, deadline) : errno;
-    return error == 0 ? OpenedConnection{std::move(fd)} : OpenedConnection{{}, system_reason(error)};
+    return error == 0 ? OpenedConnection{std::move(fd)}
+                      : OpenedConnection{{}, system_reason(error), means_nobody_listens(error)};
   }
   std::string reason;
+  bool refused = false;
   const HostAddresses found = look_up(address, AI_ADDRCONFIG, reason);
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
     FileDescriptor fd(::socket(at->ai_family, kSocketFlags, 0));
-    const int error = fd ? connect_until(fd.get(), at->ai_addr, at->ai_addrlen, deadline) : errno;
+    int error = fd ? connect_until(fd.get(), at->ai_addr, at->ai_addrlen, deadline) : errno;
+    if (error == 0 && is_its_own_peer(fd.get())) {
+      error = ECONNREFUSED;
+    }
     if (error == 0) {
       const int on = 1;
       ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
       return {std::move(fd)};
     }
     reason = system_reason(error);
+    refused = means_nobody_listens(error);
   }
-  return {{}, reason};
+  return {{}, reason, refused};
 }
 
 std::string peer_text(int fd) {

@@ -11,6 +11,7 @@ namespace distbelief {
 struct [[nodiscard]] OpenedConnection {
   FileDescriptor fd;
   std::string reason = {};  ///< for people, when there is no fd: "Connection refused"
+  bool refused = false;     ///< the machine is there, but nobody listens
 };
 
 /// Dials and waits until the connection stands or the deadline. A host's name is looked up by the system, which has

@@ -135,7 +135,7 @@ MessageClient::Connected MessageClient::connect(const Address& address, Clock::t
   const StreamMaker streams(options.tls);
   OpenedConnection opened = open_connection(address, deadline);
   if (!opened.fd) {
-    return {nullptr, fmt::format("{}: {}", address.text(), opened.reason)};
+    return {nullptr, fmt::format("{}: {}", address.text(), opened.reason), opened.refused};
   }
   std::unique_ptr<Stream> stream = streams.make(std::move(opened.fd), StreamMaker::Role::dials);
   for (;;) {

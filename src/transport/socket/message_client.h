@@ -27,6 +27,7 @@ class MessageClient {
   struct [[nodiscard]] Connected {
     std::unique_ptr<MessageClient> client;
     std::string reason = {};  ///< for people, when there is no client: "tcp:node7:4000: Connection refused"
+    bool refused = false;     ///< the machine is there, but nobody listens
   };
 
   /// Waits until the connection stands, at most until the deadline. With TLS the server has then proven itself; whether

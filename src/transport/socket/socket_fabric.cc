@@ -10,6 +10,7 @@
 #include <asio/post.hpp>
 #include <atomic>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,8 @@ constexpr std::chrono::microseconds kSpin(20);
 
 class SocketFabric : public Fabric {
  public:
+  /// Without links: for add_link().
+  explicit SocketFabric(Rank rank) : rank_(rank), work_(asio::make_work_guard(io_)) {}
   SocketFabric(Rank rank, std::vector<std::unique_ptr<Stream>> streams, std::span<const Address> addresses,
                const SocketFabricOptions& options)
       : rank_(rank), work_(asio::make_work_guard(io_)) {
@@ -52,6 +55,16 @@ class SocketFabric : public Fabric {
 
   Rank rank() const override { return rank_; }
   int size() const override { return static_cast<int>(links_.size()); }
+
+  bool has_link(Rank peer) const {
+    const auto index = static_cast<std::size_t>(peer.value);
+    return index < links_.size() && links_[index] != nullptr;
+  }
+  void add_link(Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early) {
+    links_.resize(std::max(links_.size(), static_cast<std::size_t>(peer.value) + 1));
+    links_[static_cast<std::size_t>(peer.value)] =
+        std::make_unique<WatchedLink>(io_, peer, std::move(stream), checksums, most_early);
+  }
 
   Outcome wait(Transfer& transfer, Clock::time_point deadline) override {
     check(transfer.state != Transfer::State::idle, "only what was posted can be waited for");
@@ -90,7 +103,7 @@ class SocketFabric : public Fabric {
   std::uint64_t moves() const override { return moves_; }
 
   void cancel(Transfer& transfer) override {
-    take_losses();
+    take_news();
     if (transfer.state == Transfer::State::posted) {
       link(transfer.peer).link.cancel(transfer);
     }
@@ -101,14 +114,28 @@ class SocketFabric : public Fabric {
     {
       const std::scoped_lock lock(mutex_);
       losses_.emplace_back(peer, reason);
-      has_losses_.store(true, std::memory_order_release);
+      has_news_.store(true, std::memory_order_release);
+    }
+    asio::post(io_, [] {});  // wakes wait()
+  }
+
+  void end_epoch(std::uint32_t epoch, const std::string& reason) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      endings_.emplace_back(epoch, reason);
+      has_news_.store(true, std::memory_order_release);
     }
     asio::post(io_, [] {});  // wakes wait()
   }
 
  protected:
   void post(Transfer& transfer) override {
-    take_losses();
+    take_news();
+    if (!has_link(transfer.peer)) {
+      transfer.outcome = {Outcome::Kind::peer_lost, transfer.peer, "has no link to this process"};
+      transfer.state = Transfer::State::finished;
+      return;
+    }
     WatchedLink& watched = link(transfer.peer);
     watched.link.post(transfer);
     watched.unwatch_if_lost();
@@ -141,7 +168,7 @@ class SocketFabric : public Fabric {
   WatchedLink& link(Rank peer) { return *links_[static_cast<std::size_t>(peer.value)]; }
 
   bool finished(const Transfer& transfer) {
-    take_losses();
+    take_news();
     return transfer.state == Transfer::State::finished;
   }
 
@@ -196,17 +223,27 @@ class SocketFabric : public Fabric {
     }
   }
 
-  void take_losses() {
-    if (!has_losses_.load(std::memory_order_acquire)) {
+  void take_news() {
+    if (!has_news_.load(std::memory_order_acquire)) {
       return;
     }
     const std::scoped_lock lock(mutex_);
     for (const auto& [peer, reason] : losses_) {
-      link(peer).link.lose(reason, true);
-      link(peer).unwatch_if_lost();
+      if (has_link(peer)) {
+        link(peer).link.lose(reason, true);
+        link(peer).unwatch_if_lost();
+      }
+    }
+    for (const auto& [epoch, reason] : endings_) {
+      for (const auto& watched : links_) {
+        if (watched != nullptr) {
+          watched->link.end_epoch(epoch, reason);
+        }
+      }
     }
     losses_.clear();
-    has_losses_ = false;
+    endings_.clear();
+    has_news_ = false;
   }
 
   const Rank rank_;
@@ -216,11 +253,130 @@ class SocketFabric : public Fabric {
   std::vector<std::unique_ptr<WatchedLink>> links_;  // by rank; none at our own
 
   std::mutex mutex_;
-  std::vector<std::pair<Rank, std::string>> losses_;  // not yet told to their links; guarded by mutex_
-  std::atomic<bool> has_losses_ = false;
+  std::vector<std::pair<Rank, std::string>> losses_;  // these two: not yet told to links; guarded by mutex_
+  std::vector<std::pair<std::uint32_t, std::string>> endings_;
+  std::atomic<bool> has_news_ = false;
+};
+
+/// Who waits looks at two kinds of links: at first it gives its core away between looks, then it sleeps.
+constexpr std::chrono::microseconds kYieldBetweenLooks(50);
+constexpr std::chrono::microseconds kNapBetweenLooks(50);
+
+class LateLinks : public GrowingFabric {
+ public:
+  LateLinks(Rank rank, std::unique_ptr<Fabric> first, std::unique_ptr<SocketListener> listener,
+            const SocketFabricOptions& options)
+      : rank_(rank),
+        first_(std::move(first)),
+        firsts_(first_ == nullptr ? 0 : first_->size()),
+        listener_(std::move(listener)),
+        options_(options),
+        late_(rank),
+        size_(std::max(firsts_, rank.value + 1)) {}
+
+  Rank rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Outcome wait(Transfer& transfer, Clock::time_point deadline) override {
+    Fabric& own = fabric_of(transfer.peer);
+    if (has_late_ && first_ != nullptr) {
+      look_until_finished(transfer, deadline);
+    }
+    std::erase(open_, &transfer);
+    return own.wait(transfer, deadline);
+  }
+  bool progress(Transfer& transfer) override { return fabric_of(transfer.peer).progress(transfer); }
+  std::uint64_t moves() const override { return late_.moves() + (first_ == nullptr ? 0 : first_->moves()); }
+  void cancel(Transfer& transfer) override {
+    std::erase(open_, &transfer);
+    fabric_of(transfer.peer).cancel(transfer);
+  }
+  void lose(Rank peer, const std::string& reason) override { fabric_of(peer).lose(peer, reason); }
+  void end_epoch(std::uint32_t epoch, const std::string& reason) override {
+    if (first_ != nullptr) {
+      first_->end_epoch(epoch, reason);
+    }
+    late_.end_epoch(epoch, reason);
+  }
+
+  Grown grow(const std::map<int, Address>& peers, std::uint32_t view, const std::function<bool(Rank)>& given_up,
+             Clock::time_point deadline) override {
+    std::map<int, Address> missing;
+    for (const auto& [rank, address] : peers) {
+      if (rank != rank_.value && rank >= firsts_ && !late_.has_link(Rank{rank})) {
+        missing.emplace(rank, address);
+      }
+    }
+    if (missing.empty()) {
+      return {};
+    }
+    SocketFabricOptions options = options_;
+    options.view = view;
+    LateStreams met = connect_late_streams(rank_, missing, *listener_, options, given_up, deadline);
+    if (met.culprit.value >= 0) {
+      return {.ok = false, .culprit = met.culprit, .reason = std::move(met.reason)};
+    }
+    for (auto& [rank, stream] : met.streams) {
+      const Address& address = rank < rank_.value ? missing.at(rank) : listener_->address();  // as of who was dialled
+      late_.add_link(Rank{rank}, std::move(stream), address.kind == Address::Kind::tcp && !options_.tls,
+                     options_.most_early);
+      size_ = std::max<int>(size_, rank + 1);
+      has_late_ = true;
+    }
+    return {.view = met.view};
+  }
+
+ protected:
+  void post(Transfer& transfer) override {
+    if (has_late_ && first_ != nullptr) {
+      open_.push_back(&transfer);
+    }
+    post_to(fabric_of(transfer.peer), transfer);
+  }
+
+ private:
+  Fabric& fabric_of(Rank peer) { return peer.value < firsts_ ? *first_ : late_; }
+
+  /// Somebody may wait for what is open on the other kind of links.
+  void look_until_finished(Transfer& transfer, Clock::time_point deadline) {
+    const Clock::time_point began = Clock::now();
+    for (;;) {
+      if (fabric_of(transfer.peer).progress(transfer)) {
+        return;
+      }
+      for (Transfer* other : open_) {
+        (void)fabric_of(other->peer).progress(*other);
+      }
+      const Clock::time_point now = Clock::now();
+      if (now >= deadline) {
+        return;
+      }
+      if (now < began + kYieldBetweenLooks) {
+        ::sched_yield();
+      } else {
+        std::this_thread::sleep_until(std::min(now + kNapBetweenLooks, deadline));
+      }
+    }
+  }
+
+  const Rank rank_;
+  const std::unique_ptr<Fabric> first_;
+  const int firsts_;
+  const std::unique_ptr<SocketListener> listener_;
+  const SocketFabricOptions options_;
+  SocketFabric late_;
+  bool has_late_ = false;
+  std::atomic<int> size_;        // asked by who tells of losses
+  std::vector<Transfer*> open_;  // when there are both kinds
 };
 
 }  // namespace
+
+std::unique_ptr<GrowingFabric> make_growing_fabric(Rank rank, std::unique_ptr<Fabric> first,
+                                                   std::unique_ptr<SocketListener> listener,
+                                                   const SocketFabricOptions& options) {
+  return std::make_unique<LateLinks>(rank, std::move(first), std::move(listener), options);
+}
 
 SocketFabricResult connect_socket_fabric(Rank rank, std::span<const Address> addresses, SocketListener& listener,
                                          const SocketFabricOptions& options, Clock::time_point deadline) {

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,5 +46,29 @@ struct [[nodiscard]] SocketFabricResult {
 /// Throws InputError for TLS files that cannot be used.
 SocketFabricResult connect_socket_fabric(Rank rank, std::span<const Address> addresses, SocketListener& listener,
                                          const SocketFabricOptions& options, Clock::time_point deadline);
+
+/// A fabric that gets links to ranks that came later, over sockets, whatever the first ones talk over.
+///
+/// As long as nobody came, it does what the one it stands around does. With late peers a wait looks at both kinds of
+/// links, again and again.
+class GrowingFabric : public Fabric {
+ public:
+  struct [[nodiscard]] Grown {
+    bool ok = true;
+    std::uint32_t view = 0;  ///< the newest that somebody who was dialled is in
+    Rank culprit = {};       ///< these two: without whom it cannot go on, and why
+    std::string reason = {};
+  };
+  /// Gets a link to each of these ranks to which there is none yet; each of them does the same. `view`: in which this
+  /// rank is. Waits until all are there, but for those that are given up, or the deadline. Between exchanges only.
+  virtual Grown grow(const std::map<int, Address>& peers, std::uint32_t view,
+                     const std::function<bool(Rank)>& given_up, Clock::time_point deadline) = 0;
+};
+
+/// `first`: the links between the ranks that began together, 0 … first->size() - 1; none for a rank that came later.
+/// `listener` and `options` are for late ones.
+std::unique_ptr<GrowingFabric> make_growing_fabric(Rank rank, std::unique_ptr<Fabric> first,
+                                                   std::unique_ptr<SocketListener> listener,
+                                                   const SocketFabricOptions& options);
 
 }  // namespace distbelief

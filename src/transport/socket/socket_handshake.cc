@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -24,6 +25,10 @@ constexpr std::size_t kMostStrangers = 256;  // connections that have not said w
 constexpr std::chrono::seconds kStrangersTime(5);
 constexpr std::chrono::milliseconds kRetryAfter(20);
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors(50);
+// Between late processes: how long one dialling may take, and how often is asked who is given up.
+constexpr std::chrono::seconds kLateDialTime(2);
+constexpr std::chrono::milliseconds kLateLook(50);
+constexpr std::uint32_t kLateView = 0;  // of a hello that is for a process of any view
 
 /// Takes as long for any two texts of this length, so that answering time tells nothing about the secret.
 bool same_secret(std::string_view given, std::string_view secret) {
@@ -88,23 +93,25 @@ struct Introduction {
 
 class Meeting {
  public:
-  Meeting(Rank self, std::span<const Address> addresses, SocketListener& listener, const SocketFabricOptions& options,
-          Clock::time_point deadline)
+  using GivenUp = std::function<bool(Rank)>;
+  /// `given_up`: none where all begin together, and a failure is final.
+  Meeting(Rank self, std::map<int, Address> wanted, SocketListener& listener, const SocketFabricOptions& options,
+          Clock::time_point deadline, GivenUp given_up = {})
       : self_(self),
-        addresses_(addresses),
+        wanted_(std::move(wanted)),
         listener_(listener),
         options_(options),
         maker_(options.tls),
-        deadline_(deadline) {
-    streams_.resize(addresses.size());
-    missing_ = addresses.size() - 1;
-  }
+        deadline_(deadline),
+        given_up_(std::move(given_up)) {}
 
-  ConnectedStreams run() {
-    for (int peer = 0; peer < self_.value && !failure_; ++peer) {
-      dial(Rank{peer});
+  LateStreams run() {
+    for (const auto& [peer, address] : wanted_) {
+      if (peer < self_.value && !failure_) {
+        dial(Rank{peer});
+      }
     }
-    while (!failure_ && missing_ > 0) {
+    for (leave_out_given_up(); !failure_ && streams_.size() < wanted_.size(); leave_out_given_up()) {
       if (Clock::now() >= deadline_) {
         blame_the_late();
         break;
@@ -116,33 +123,49 @@ class Meeting {
     if (failure_) {
       return std::move(*failure_);
     }
-    return {std::move(streams_)};
+    return {.streams = std::move(streams_), .view = view_};
   }
 
  private:
   using Step = Introduction::Step;
 
-  std::string name(Rank peer) const {
-    return fmt::format("rank {} ({})", peer.value, addresses_[static_cast<std::size_t>(peer.value)].text());
+  std::string name(Rank peer) const { return fmt::format("rank {} ({})", peer.value, wanted_.at(peer.value).text()); }
+
+  bool is_late() const { return given_up_ != nullptr; }
+
+  void leave_out_given_up() {
+    if (!is_late()) {
+      return;
+    }
+    std::erase_if(wanted_,
+                  [&](const auto& entry) { return !streams_.contains(entry.first) && given_up_(Rank{entry.first}); });
+    std::erase_if(introductions_,
+                  [&](const Introduction& at) { return at.peer.value >= 0 && !wanted_.contains(at.peer.value); });
   }
 
   void fail(Rank peer, const std::string& reason) {
     if (!failure_) {
-      failure_ = ConnectedStreams{{}, peer, fmt::format("{}: {}", name(peer), reason)};
+      failure_ = LateStreams{.streams = {}, .culprit = peer, .reason = fmt::format("{}: {}", name(peer), reason)};
     }
   }
 
   void dial(Rank peer) {
-    OpenedConnection opened = open_connection(addresses_[static_cast<std::size_t>(peer.value)], deadline_);
-    if (!opened.fd) {
+    const Clock::time_point deadline = is_late() ? std::min(deadline_, Clock::now() + kLateDialTime) : deadline_;
+    OpenedConnection opened = open_connection(wanted_.at(peer.value), deadline);
+    if (!opened.fd && !is_late()) {
       fail(peer, opened.reason);
       return;
     }
     Introduction& made = introductions_.emplace_back();
-    made.stream = maker_.make(std::move(opened.fd), StreamMaker::Role::dials);
     made.dialled = true;
     made.peer = peer;
-    made.out = frame_of(DataFrame::hello, options_.view, hello_to(peer).encode());
+    if (!opened.fd) {
+      made.reason = opened.reason;
+      made.step = Step::redial;
+      return;
+    }
+    made.stream = maker_.make(std::move(opened.fd), StreamMaker::Role::dials);
+    made.out = frame_of(DataFrame::hello, is_late() ? kLateView : options_.view, hello_to(peer).encode());
   }
 
   Hello hello_to(Rank peer) const {
@@ -172,7 +195,7 @@ class Meeting {
 
   void wait_for_events() {
     std::vector<pollfd> entries;
-    Clock::time_point until = deadline_;
+    Clock::time_point until = is_late() ? std::min(deadline_, Clock::now() + kLateLook) : deadline_;
     for (const Introduction& at : introductions_) {
       if (at.step == Step::redial) {
         until = std::min(until, at.since + kRetryAfter);
@@ -197,9 +220,12 @@ class Meeting {
     for (Introduction& at : introductions_) {
       advance(at);
       const bool out_of_time = !at.dialled && Clock::now() - at.since > kStrangersTime;
+      if (at.step == Step::failed && at.dialled && is_late()) {
+        at.step = Step::redial;
+        at.since = Clock::now();
+      }
       if (at.step == Step::done) {
-        streams_[static_cast<std::size_t>(at.peer.value)] = std::move(at.stream);
-        --missing_;
+        streams_[at.peer.value] = std::move(at.stream);
       } else if (at.step == Step::failed && at.dialled) {
         fail(at.peer, at.reason);
       } else if (at.step == Step::redial && Clock::now() >= at.since + kRetryAfter) {
@@ -292,7 +318,7 @@ class Meeting {
   }
 
   /// What is wrong with a hello or welcome; empty when nothing is.
-  std::string objection(const FrameHeader& header, const std::optional<Hello>& hello) const {
+  std::string objection(const FrameHeader& header, const std::optional<Hello>& hello, bool dialled) const {
     if (!hello) {
       return "sent a hello that is none";
     }
@@ -303,7 +329,8 @@ class Meeting {
     if (hello->job != options_.job) {
       return fmt::format("belongs to job '{}', not '{}'", hello->job, options_.job);
     }
-    if (header.epoch != options_.view) {
+    const bool any_view = is_late() && (dialled || header.epoch == kLateView);
+    if (header.epoch != options_.view && !any_view) {
       return fmt::format("is in view {}, not {}", header.epoch, options_.view);
     }
     if (hello->to != static_cast<std::uint32_t>(self_.value)) {
@@ -319,12 +346,12 @@ class Meeting {
       at.step = Step::failed;
       return;
     }
-    std::string wrong = objection(header, hello);
+    std::string wrong = objection(header, hello, false);
     if (wrong.empty()) {
-      const auto from = static_cast<std::size_t>(hello->from);
-      if (hello->from <= static_cast<std::uint32_t>(self_.value) || from >= streams_.size()) {
+      const int from = static_cast<int>(hello->from);
+      if (from <= self_.value || !wanted_.contains(from)) {
         wrong = fmt::format("says it is rank {}, which does not dial rank {}", hello->from, self_.value);
-      } else if (streams_[from] != nullptr || is_expected(Rank{static_cast<int>(from)})) {
+      } else if (streams_.contains(from) || is_expected(Rank{from})) {
         wrong = fmt::format("says it is rank {}, which has connected already", hello->from);
       }
     }
@@ -355,36 +382,40 @@ class Meeting {
       at.reason = fmt::format("answered with a frame of kind {}", header.kind);
     } else {
       const std::optional<Hello> hello = Hello::parse(body);
-      at.reason = objection(header, hello);
+      at.reason = objection(header, hello, true);
       if (at.reason.empty() && hello->from != static_cast<std::uint32_t>(at.peer.value)) {
         at.reason = fmt::format("says that it is rank {}", hello->from);
       }
       if (at.reason.empty()) {
         at.step = Step::done;
+        view_ = std::max(view_, header.epoch);
       }
     }
   }
 
   void blame_the_late() {
-    for (std::size_t rank = 0; rank < streams_.size(); ++rank) {
-      const Rank peer{static_cast<int>(rank)};
-      if (peer != self_ && streams_[rank] == nullptr) {
-        fail(peer, peer < self_ ? "did not answer in time" : "did not connect in time");
+    for (const auto& [rank, address] : wanted_) {
+      const Rank peer{rank};
+      if (!streams_.contains(rank)) {
+        const auto at = std::ranges::find(introductions_, peer, &Introduction::peer);
+        const bool knows_why = at != introductions_.end() && !at->reason.empty();
+        fail(peer, knows_why ? at->reason : peer < self_ ? "did not answer in time" : "did not connect in time");
         return;
       }
     }
   }
 
   const Rank self_;
-  const std::span<const Address> addresses_;
+  std::map<int, Address> wanted_;  // by rank; without those that were given up
   SocketListener& listener_;
   const SocketFabricOptions& options_;
   const StreamMaker maker_;
   const Clock::time_point deadline_;
-  std::vector<std::unique_ptr<Stream>> streams_;
-  std::size_t missing_ = 0;
+  const GivenUp given_up_;
+  std::map<int, std::unique_ptr<Stream>> streams_;  // by rank
+  std::uint32_t view_ = 0;                          // the newest of those who were dialled
   std::vector<Introduction> introductions_;
-  std::optional<ConnectedStreams> failure_;
+  std::optional<LateStreams> failure_;
   Clock::time_point accept_again_ = {};
 };
 
@@ -394,7 +425,29 @@ ConnectedStreams connect_streams(Rank self, std::span<const Address> addresses, 
                                  const SocketFabricOptions& options, Clock::time_point deadline) {
   check(self.value >= 0 && static_cast<std::size_t>(self.value) < addresses.size(), "every rank has an address");
   check(options.token.size() <= kLongestText && options.job.size() <= kLongestText, "token and job have 256 bytes");
-  return Meeting(self, addresses, listener, options, deadline).run();
+  std::map<int, Address> wanted;
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    if (static_cast<int>(rank) != self.value) {
+      wanted.emplace(static_cast<int>(rank), addresses[rank]);
+    }
+  }
+  LateStreams met = Meeting(self, std::move(wanted), listener, options, deadline).run();
+  if (met.culprit.value >= 0) {
+    return {{}, met.culprit, std::move(met.reason)};
+  }
+  ConnectedStreams connected;
+  connected.streams.resize(addresses.size());
+  for (auto& [rank, stream] : met.streams) {
+    connected.streams[static_cast<std::size_t>(rank)] = std::move(stream);
+  }
+  return connected;
+}
+
+LateStreams connect_late_streams(Rank self, const std::map<int, Address>& peers, SocketListener& listener,
+                                 const SocketFabricOptions& options, const std::function<bool(Rank)>& given_up,
+                                 Clock::time_point deadline) {
+  check(!peers.contains(self.value), "a peer is another rank");
+  return Meeting(self, peers, listener, options, deadline, given_up).run();
 }
 
 }  // namespace distbelief

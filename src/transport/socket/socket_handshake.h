@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,5 +31,19 @@ struct [[nodiscard]] ConnectedStreams {
 /// Whoever is refused by a process of an earlier view tries again: that process will get there.
 ConnectedStreams connect_streams(Rank self, std::span<const Address> addresses, SocketListener& listener,
                                  const SocketFabricOptions& options, Clock::time_point deadline);
+
+/// Connections to some ranks, by rank. Who is missing was given up, or is to blame.
+struct [[nodiscard]] LateStreams {
+  std::map<int, std::unique_ptr<Stream>> streams;
+  std::uint32_t view = 0;  ///< the newest view that somebody who was dialled is in
+  Rank culprit = {};       ///< of a failure; else -1
+  std::string reason = {};
+};
+
+/// The same between processes of which some came later: with these peers only, all of which do this sooner or later.
+/// Who is refused, or finds nobody, tries again until the peer is given up, which is asked all the time.
+LateStreams connect_late_streams(Rank self, const std::map<int, Address>& peers, SocketListener& listener,
+                                 const SocketFabricOptions& options, const std::function<bool(Rank)>& given_up,
+                                 Clock::time_point deadline);
 
 }  // namespace distbelief

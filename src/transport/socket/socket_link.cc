@@ -33,6 +33,10 @@ void SocketLink::finish(Transfer& transfer, Outcome::Kind kind, const std::strin
 }
 
 void SocketLink::post(Transfer& transfer) {
+  if (const auto ended = ended_.find(transfer.tag.epoch); ended != ended_.end() && !lost_) {
+    finish(transfer, Outcome::Kind::interrupted, ended->second);
+    return;
+  }
   if (!transfer.sends) {
     post_receive(transfer);
     return;
@@ -307,7 +311,7 @@ bool SocketLink::place_message() {
   message_.into = nullptr;
   message_.early = nullptr;
   stalled_ = false;
-  if (unwanted_.erase(key) > 0) {
+  if (unwanted_.erase(key) > 0 || ended_.contains(message_.header.epoch)) {
     return true;
   }
   if (const auto found = receives_.find(key); found != receives_.end()) {
@@ -376,6 +380,42 @@ void SocketLink::lose(const std::string& reason, bool drop_early) {
   unwanted_.clear();
   message_ = {};
   std::erase_if(early_, [&](const auto& entry) { return drop_early || !entry.second.whole; });
+}
+
+void SocketLink::end_epoch(std::uint32_t epoch, const std::string& reason) {
+  if (!ended_.emplace(epoch, reason).second || lost_) {
+    return;
+  }
+  std::vector<Transfer*> over;
+  for (const Outgoing& out : sends_) {
+    if (out.transfer != nullptr && out.transfer->tag.epoch == epoch) {
+      over.push_back(out.transfer);
+    }
+  }
+  for (const auto& [key, transfer] : receives_) {
+    if (epoch_of(key) == epoch) {
+      over.push_back(transfer);
+    }
+  }
+  if (message_.into != nullptr && message_.into->tag.epoch == epoch) {
+    over.push_back(message_.into);
+  }
+  for (Transfer* transfer : over) {
+    cancel(*transfer);
+    finish(*transfer, Outcome::Kind::interrupted, reason);
+  }
+  std::erase_if(unwanted_, [&](Key key) { return epoch_of(key) == epoch; });
+  std::erase_if(early_, [&](const auto& entry) {
+    if (epoch_of(entry.first) != epoch) {
+      return false;
+    }
+    if (message_.early == &entry.second) {
+      message_.early = nullptr;  // what is still to come of it is thrown away
+    }
+    early_bytes_ -= entry.second.bytes;
+    return true;
+  });
+  stalled_ = false;  // there may be room now
 }
 
 }  // namespace distbelief

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ class SocketLink {
   /// still be received, unless `drop_early`.
   void lose(const std::string& reason, bool drop_early);
   bool lost() const { return lost_.has_value(); }
+  /// See Fabric::end_epoch().
+  void end_epoch(std::uint32_t epoch, const std::string& reason);
   int fd() const { return stream_->fd(); }
   /// After lose(), once nobody watches fd() any more.
   void close() { stream_.reset(); }
@@ -88,6 +91,7 @@ class SocketLink {
   using Key = std::uint64_t;
   static Key key_of(std::uint32_t epoch, std::uint32_t sequence) { return (Key{epoch} << 32) | sequence; }
   static Key key_of(const Tag& tag) { return key_of(tag.epoch, tag.sequence); }
+  static std::uint32_t epoch_of(Key key) { return static_cast<std::uint32_t>(key >> 32); }
 
   void post_receive(Transfer& transfer);
   bool write_some();
@@ -114,7 +118,8 @@ class SocketLink {
   std::unordered_map<Key, Transfer*> receives_;  // posted, and nothing has come yet
   std::unordered_map<Key, Early> early_;         // came before they were posted
   std::size_t early_bytes_ = 0;
-  std::unordered_set<Key> unwanted_;  // given up before they came
+  std::unordered_set<Key> unwanted_;            // given up before they came
+  std::map<std::uint32_t, std::string> ended_;  // epochs, with the reason
   Incoming message_;
   std::vector<std::byte> staging_;  // bytes that were read along with others: short messages, the next header
   std::size_t staged_from_ = 0;

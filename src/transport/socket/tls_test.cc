@@ -83,7 +83,7 @@ class Tls : public testing::Test {
 };
 
 TEST_F(Tls, MessagesArriveBothWays) {
-  const auto [client, reason] =
+  const auto [client, reason, refused] =
       MessageClient::connect(server.address(), soon(), {.tls = certificates().of("ours", "ours")});
   ASSERT_NE(client, nullptr) << reason;
   for (const std::size_t bytes : {0UL, 1UL, 16'000UL, 16'384UL, 3'000'000UL}) {
@@ -97,7 +97,7 @@ TEST_F(Tls, MessagesArriveBothWays) {
 }
 
 TEST_F(Tls, AStrangersCertificateIsNotAccepted) {
-  const auto [client, reason] =
+  const auto [client, reason, refused] =
       MessageClient::connect(server.address(), soon(), {.tls = certificates().of("theirs", "ours")});
   ASSERT_NE(client, nullptr) << reason;
   (void)client->send({1, "let me in"});
@@ -107,14 +107,14 @@ TEST_F(Tls, AStrangersCertificateIsNotAccepted) {
 }
 
 TEST_F(Tls, AStrangeServerIsNotAccepted) {
-  const auto [client, reason] =
+  const auto [client, reason, refused] =
       MessageClient::connect(server.address(), soon(), {.tls = certificates().of("ours", "theirs")});
   EXPECT_EQ(client, nullptr);
   EXPECT_THAT(reason, HasSubstr("has a certificate that is not accepted"));
 }
 
 TEST_F(Tls, WhoDoesNotEncryptIsClosed) {
-  const auto [client, reason] = MessageClient::connect(server.address(), soon());
+  const auto [client, reason, refused] = MessageClient::connect(server.address(), soon());
   ASSERT_NE(client, nullptr) << reason;
   ASSERT_TRUE(client->send({1, "plain"}));
   EXPECT_EQ(client->receive(soon()).kind, Received::Kind::closed);

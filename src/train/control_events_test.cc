@@ -1,0 +1,141 @@
+#include "train/control_events.h"
+
+#include <gtest/gtest.h>
+
+#include "comm/group.h"
+#include "transport/local/local_fabric.h"
+
+namespace distbelief {
+namespace {
+
+using Bond = ControlEvents::Bond;
+using Kind = Outcome::Kind;
+
+MemberInfo worker(int rank) {
+  return {.id = static_cast<std::uint64_t>(rank) + 10, .role = Role::worker, .rank = Rank{rank}, .host = "alpha"};
+}
+
+View view(std::uint64_t number, const std::vector<int>& ranks, const std::vector<int>& failed = {}) {
+  View made = {.number = number, .reason = "somebody came or went", .peaceful = failed.empty()};
+  for (const int rank : ranks) {
+    made.members.push_back(worker(rank));
+  }
+  for (const int rank : failed) {
+    made.failed.push_back(worker(rank).id);
+  }
+  return made;
+}
+
+/// Rank 0 of a job that began with three.
+class Regroups : public testing::Test {
+ protected:
+  Regroups() {
+    events.set_fabric(fabrics[0].get());
+    events(view(1, {0, 1, 2}));
+  }
+  ~Regroups() override { events.set_fabric(nullptr); }
+
+  /// How a receive from rank 2 in the group of this view stands.
+  Kind open_with_2(std::uint32_t number) {
+    std::byte place{};
+    Transfer transfer;
+    fabrics[0]->receive(transfer, Rank{2}, {number, next_++}, std::span(&place, 1));
+    return fabrics[0]->wait(transfer, Clock::now()).kind;
+  }
+  std::uint64_t next_after(std::uint64_t number) {
+    const std::optional<View> next = events.next_view(number, Clock::now());
+    return next ? next->number : 0;
+  }
+
+  std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(4);
+  ControlEvents events{Bond::regroups};
+
+ private:
+  std::uint32_t next_ = 0;
+};
+
+TEST_F(Regroups, ALossEndsTheGroupsThatItWasInAlsoBetweenThoseWhoLive) {
+  EXPECT_EQ(open_with_2(1), Kind::timed_out);
+  EXPECT_EQ(next_after(1), 0U);
+  events(MemberLost{worker(1), "was killed by signal 9"});
+  events(view(2, {0, 2}, {1}));
+  for (const std::uint32_t epoch : Group::tag_epochs(1)) {
+    EXPECT_EQ(open_with_2(epoch), Kind::interrupted);
+  }
+  EXPECT_EQ(open_with_2(2), Kind::timed_out);
+  EXPECT_EQ(next_after(1), 2U);
+  ASSERT_EQ(events.lost().size(), 1U);
+  EXPECT_EQ(events.lost()[0].reason, "was killed by signal 9");
+}
+
+TEST_F(Regroups, WhoFailedAndLeftIsALossToo) {
+  events(view(2, {0, 2}, {1}));
+  EXPECT_EQ(open_with_2(1), Kind::interrupted);
+  ASSERT_EQ(events.lost().size(), 1U);
+  EXPECT_EQ(events.lost()[0].member, worker(1));
+}
+
+TEST_F(Regroups, WhoLeavesWhenItIsDoneEndsNoGroupThatStands) {
+  events(view(2, {0, 2}));
+  EXPECT_EQ(open_with_2(1), Kind::timed_out);
+  EXPECT_TRUE(events.lost().empty());
+}
+
+TEST_F(Regroups, AGroupThatIsStillToBeFormedIsOverWhenOneLeaves) {
+  events(view(2, {0, 2, 3}, {1}));
+  events(view(3, {0, 2}, {1}));  // 3 was done
+  EXPECT_EQ(open_with_2(2), Kind::interrupted);
+  EXPECT_EQ(next_after(1), 3U);
+  events.formed(3);
+  events(view(4, {0}, {1}));
+  EXPECT_EQ(open_with_2(3), Kind::timed_out);
+}
+
+TEST_F(Regroups, NewcomersEndNothingAndAreKnown) {
+  EXPECT_EQ(events.newest_with_newcomers(), 1U);
+  events(view(2, {0, 1, 2, 3}));
+  EXPECT_EQ(open_with_2(1), Kind::timed_out);
+  EXPECT_EQ(events.newest_with_newcomers(), 2U);
+  events.formed(2);
+  EXPECT_EQ(events.newest_with_newcomers(), 2U);
+}
+
+TEST_F(Regroups, ALossAmongNewcomersOnlyEndsNoGroupWithoutThem) {
+  events(view(2, {0, 1, 2, 3}));
+  events(view(3, {0, 1, 2}, {3}));
+  EXPECT_EQ(open_with_2(1), Kind::timed_out);
+  EXPECT_EQ(open_with_2(2), Kind::interrupted);
+  EXPECT_EQ(events.newest_with_newcomers(), 1U);
+}
+
+TEST_F(Regroups, AfterALossTheFirstViewOfTheLivingIsNextWhateverCameSince) {
+  events(view(2, {0, 1, 2, 3}));
+  events(view(3, {0, 2, 3}, {1}));
+  events(view(4, {0, 2, 3}, {1}));
+  EXPECT_EQ(next_after(1), 3U);
+  events(view(5, {0, 2}, {1, 3}));
+  EXPECT_EQ(next_after(1), 5U);
+}
+
+TEST_F(Regroups, WithoutACoordinatorNobodyIsWaitedFor) {
+  events(CoordinatorLost{.fenced = true, .reason = "was silent"});
+  EXPECT_EQ(open_with_2(1), Kind::peer_lost);
+  EXPECT_FALSE(events.next_view(1, Clock::now() + std::chrono::minutes(1)).has_value());
+  EXPECT_TRUE(events.fenced());
+}
+
+TEST(AllOrNone, ALossEndsAllForGood) {
+  const auto fabrics = make_local_fabrics(3);
+  ControlEvents events(Bond::all_or_none);
+  events.set_fabric(fabrics[0].get());
+  events(view(1, {0, 1, 2}));
+  events(view(2, {0, 2}, {1}));
+  std::byte place{};
+  Transfer transfer;
+  fabrics[0]->receive(transfer, Rank{2}, {9, 0}, std::span(&place, 1));
+  EXPECT_EQ(fabrics[0]->wait(transfer, Clock::now()).kind, Kind::peer_lost);
+  events.set_fabric(nullptr);
+}
+
+}  // namespace
+}  // namespace distbelief
