@@ -108,6 +108,9 @@ if [[ $mode != default ]]; then
 fi
 scripts/install_packages.sh "${groups[@]}"
 
+if [[ $mode == full ]]; then
+  export DISTBELIEF_TEST_CHAOS_SECONDS=120
+fi
 if build dev; then
   run dev 600
   if [[ $mode == soak ]]; then
@@ -115,8 +118,10 @@ if build dev; then
     GTEST_REPEAT=100 GTEST_SHUFFLE=1 run dev 7200 -LE process
     DISTBELIEF_TEST_KILLS=200 DISTBELIEF_TEST_SEED=$RANDOM run dev 7200 -R train_process
     DISTBELIEF_TEST_STARTS=100 run dev 7200 -R failure_process
+    DISTBELIEF_TEST_CHAOS_SECONDS=6000 DISTBELIEF_TEST_SEED=$RANDOM run dev 7200 -R chaos_process
   fi
 fi
+unset DISTBELIEF_TEST_CHAOS_SECONDS
 if [[ $mode != default ]]; then
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$root/tests/tsan.supp"
