@@ -18,6 +18,15 @@
 
 namespace distbelief {
 
+/// How the leases of the coordinator before are found out. Whoever is lost meanwhile makes it begin again.
+struct LeaseRecovery {
+  std::uint64_t question = 0;  // the number; 0: nothing is asked
+  std::set<std::uint64_t> unanswered = {};
+  std::map<std::uint64_t, control::LeaseReports> answers = {};          // by server
+  std::map<std::uint64_t, std::vector<Lease>> held = {};                // by worker, as it said when it came back
+  std::vector<std::pair<std::uint64_t, control::LeaseDone>> done = {};  // by workers since
+};
+
 /// The coordinator of a job, as a machine of events and actions: no sockets, no threads, no clock of its own, so that
 /// all it decides can be tested in no time. Events are functions; what is to be done about them is fetched with
 /// take_actions(). One thread.
@@ -193,14 +202,6 @@ class CoordinatorState {
   };
   std::map<std::uint64_t, Fence> fences_;  // by the incarnation that is fenced
 
-  /// How the leases of the coordinator before are found out. Whoever is lost meanwhile makes it begin again.
-  struct LeaseRecovery {
-    std::uint64_t question = 0;  // the number; 0: nothing is asked
-    std::set<std::uint64_t> unanswered = {};
-    std::map<std::uint64_t, control::LeaseReports> answers = {};          // by server
-    std::map<std::uint64_t, std::vector<Lease>> held = {};                // by worker, as it said when it came back
-    std::vector<std::pair<std::uint64_t, control::LeaseDone>> done = {};  // by workers since
-  };
   std::optional<LeaseRecovery> recovery_;
   std::uint64_t last_question_ = 0;
   bool leases_planned_ = false;  // by this coordinator or one before
