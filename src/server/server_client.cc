@@ -161,19 +161,20 @@ ServerClient::PushReport ServerClient::push(const Unit& unit, Clock::time_point 
 }
 
 void ServerClient::submit(std::span<const std::unique_ptr<Place>> places, std::unique_ptr<Asked> Place::*channel) {
-  const auto is_here = [&](const Place& place) { return place.here || (place.*channel)->server() == fabric_.rank(); };
+  std::vector<const std::unique_ptr<Place>*> here;
   for (const std::unique_ptr<Place>& place : places) {
-    if (!is_here(*place)) {
-      ((*place).*channel)->submit();
+    Asked& asked = *((*place).*channel);
+    if (place->here || asked.server() == fabric_.rank()) {
+      here.push_back(&place);
+    } else {
+      asked.submit();  // from here on it is the other thread's, which may ask another server, or this one
     }
   }
   if (options_.wake) {
     options_.wake();
   }
-  for (const std::unique_ptr<Place>& place : places) {  // while the others' requests are on their way
-    if (is_here(*place)) {
-      ask_here(static_cast<std::size_t>(&place - places_.data()), *((*place).*channel));
-    }
+  for (const std::unique_ptr<Place>* place : here) {  // while the others' requests are on their way
+    ask_here(static_cast<std::size_t>(place - places_.data()), *((**place).*channel));
   }
 }
 
