@@ -196,7 +196,7 @@ class Coordinator::Loop : public MessageServer::Handler {
   void persist(control::SavedJob job) {
     job.set_listen(listen_);
     try {
-      store_.write(kStateName, job.SerializeAsString());
+      store_.write(kStateName, job.SerializeAsString(), Store::Outlives::the_process);
       persist_failed_ = false;
     } catch (const FileError& error) {
       if (!std::exchange(persist_failed_, true) && options_.log) {

@@ -104,7 +104,7 @@ std::uint64_t begin_term(Store& store) {
     term = read_json(*text, kTermName, [](const Json& json) { return json.at("term").get<std::uint64_t>(); });
   }
   ++term;
-  store.write(kTermName, json_text(Json({{"term", term}})) + "\n");
+  store.write(kTermName, json_text(Json({{"term", term}})) + "\n", Store::Outlives::the_machine);
   return term;
 }
 

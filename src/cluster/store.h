@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -13,8 +14,11 @@ class Store {
   virtual ~Store() = default;
   /// Nothing when it was never written, or removed. Throws FileError.
   virtual std::optional<std::string> read(std::string_view name) = 0;
-  /// Whole and durable when it returns; else throws FileError, and what was there before is still there.
-  virtual void write(std::string_view name, std::string_view contents) = 0;
+  /// What the contents must outlive: the machine, or only the coordinator. Who would start it again dies with the machine,
+  /// and waiting for the disk at each join would make the start of a large job slow.
+  enum class Outlives : std::uint8_t { the_machine, the_process };
+  /// Whole when it returns; else throws FileError, and what was there before is still there.
+  virtual void write(std::string_view name, std::string_view contents, Outlives outlives) = 0;
   virtual void remove(std::string_view name) = 0;
 };
 
@@ -24,7 +28,7 @@ class FileStore : public Store {
  public:
   explicit FileStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
   std::optional<std::string> read(std::string_view name) override;
-  void write(std::string_view name, std::string_view contents) override;
+  void write(std::string_view name, std::string_view contents, Outlives outlives) override;
   void remove(std::string_view name) override;
 
  private:
