@@ -15,8 +15,8 @@ struct PlanView {
   Prediction one_process = {};        ///< the same step without a cut
   std::int64_t memory_limit = 0;      ///< 0: none
   std::int64_t batch = 0;             ///< of all copies together
-  std::string costs;                  ///< where the costs of layers come from
-  std::string links;                  ///< likewise
+  std::string costs = {};             ///< where the costs of layers come from
+  std::string links = {};             ///< likewise
   std::vector<std::string> notes = {};
 
   const WeighedCut& chosen() const { return cuts.front(); }

@@ -61,7 +61,7 @@ struct RunSummary {
   double loader_wait_seconds = 0;
   SampleAudit samples;
   std::uint64_t sent_bytes = 0;              ///< by all processes to each other until the end of the last epoch
-  std::optional<StalenessCounts> staleness;  ///< of runs through parameter servers
+  std::optional<StalenessCounts> staleness = {};  ///< of runs through parameter servers
   std::int64_t failed_checkpoints = 0;       ///< these three: what could not be written
   std::int64_t failed_copies = 0;            ///< of checkpoints
   std::int64_t lost_metrics = 0;             ///< rows
