@@ -118,7 +118,14 @@ bool CoordinatorState::awaits_return() const {
 
 void CoordinatorState::begin_anew(Record& record, const control::Join& join) {
   record.received = 0;
-  record.outbox = {};
+  // What was told in this term while it was away is news to it; what it asked for it asks again.
+  std::deque<SharedControlMessage> waiting;
+  for (const SharedControlMessage& message : record.outbox.waiting()) {
+    if (std::holds_alternative<control::Notice>(*message) || std::holds_alternative<control::Lost>(*message)) {
+      waiting.push_back(message);
+    }
+  }
+  record.outbox.restart(std::move(waiting));
   if (view_number_ > 0 && !view_due_ && phase_ != Phase::joining) {
     record.outbox.push(std::make_shared<const ControlMessage>(make_view("the coordinator came back")));
   }
