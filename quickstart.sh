@@ -15,7 +15,7 @@ while [[ -e runs/quickstart-$number ]]; do
   number=$((number + 1))
 done
 run="runs/quickstart-$number"
-"$program" train --algorithm downpour --workers 2 --servers 2 --model lenet --data fashion-mnist --epochs 5 --batch 64 \
+"$program" train --algorithm downpour --workers 2 --servers 2 --model lenet --data fashion-mnist --epochs 4 --batch 64 \
   --lr 0.015 --momentum 0.9 --schedule cosine --weight-decay 0.0005 --out "$run"
 
 cat <<END

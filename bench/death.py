@@ -70,12 +70,15 @@ def one_round(program, folder, kind, transport, workers):
             pid = int(re.search(r"\(pid (\d+) on", log.read_text())[1])
             began = time.time()
             os.kill(pid, signal.SIGKILL)
+        others = [run / "logs" / f"worker-{rank}.log" for rank in range(workers) if rank != VICTIM]
+        wait_until(lambda: all(f"heard: worker {VICTIM} " in other.read_text(errors="replace") for other in others), process,
+                   "the others to hear of it")
+        process.send_signal(signal.SIGINT)  # they would go on
         output, _ = process.communicate(timeout=LIMIT)
         if kind == "cut":
             began = moment_of(log, rf"^chaos: worker {VICTIM} cut")
-        others = [run / "logs" / f"worker-{rank}.log" for rank in range(workers) if rank != VICTIM]
         heard = [moment_of(other, rf"^heard: worker {VICTIM} .* is lost: ") - began for other in others]
-        if f"lost: worker {VICTIM} " not in output:
+        if f"worker {VICTIM} (pid " not in output:
             raise SystemExit(f"death.py: the launcher did not name the dead:\n{output}")
         return heard
     finally:

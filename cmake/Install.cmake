@@ -11,7 +11,7 @@ target_link_libraries(distbelief_all INTERFACE ${modules})
 install(TARGETS distbelief_all ${modules} EXPORT distbelief ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS distbelief_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/distbelief
-        FILES_MATCHING PATTERN "*.h" PATTERN "*_fuzz.h" EXCLUDE PATTERN "test_*.h" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*_fuzz.h" EXCLUDE PATTERN "test_*.h" EXCLUDE PATTERN "*_contract.h" EXCLUDE)
 install(EXPORT distbelief NAMESPACE distbelief:: FILE distbeliefTargets.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/distbelief)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/distbeliefConfig.cmake.in

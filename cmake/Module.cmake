@@ -1,13 +1,24 @@
-# distbelief_module(<folder> [THREADED] [COLD] [MODULES a b] [LIBRARIES X::Y] [PRIVATE_LIBRARIES X::Y])
+# distbelief_module(<folder> [THREADED] [COLD] [SHARDS n] [MODULES a b] [LIBRARIES X::Y] [PRIVATE_LIBRARIES X::Y])
 #
 # One static library for one folder of src/. MODULES are those of ours it may include: the link list is the include
 # rule, and tests/include_rule_test.py compares it with the table in ARCHITECTURE.md. Sources are all *.cc below the
 # folder, and what protoc makes of its *.proto; *_test.cc become the test program <folder>_test; *_fuzz.cc one libFuzzer
 # target each. THREADED: its tests run threads, and so under ThreadSanitizer too. COLD: no time is
-# spent in it when training, so it is compiled for quick building.
+# spent in it when training, so it is compiled for quick building. SHARDS: its tests take long, and run as so many tests beside
+# each other.
 add_custom_target(test_programs)
 add_custom_target(threaded_test_programs)
 add_custom_target(fuzzers)
+
+set(DISTBELIEF_COSTLY_HEADERS <dnnl.hpp> <fmt/format.h> <algorithm> <filesystem> <functional> <map> <memory> <optional>
+    <span> <string> <unordered_map> <vector>)
+if(DISTBELIEF_COLD STREQUAL "-O0")
+  file(CONFIGURE OUTPUT cold_headers.cc CONTENT "\n")
+  add_library(cold_headers STATIC EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/cold_headers.cc)
+  target_link_libraries(cold_headers PRIVATE fmt::fmt DNNL::dnnl)
+  target_compile_options(cold_headers PRIVATE ${DISTBELIEF_COLD})
+  target_precompile_headers(cold_headers PRIVATE ${DISTBELIEF_COSTLY_HEADERS})
+endif()
 
 # distbelief_test_program(<target> <source>... MODULES a b [LIBRARIES X::Y]): a program of GoogleTest. Tests are compiled
 # for quick building, which what they test is not; the headers that cost the most are read once for all of them.
@@ -35,10 +46,13 @@ function(distbelief_test_program target)
   target_compile_definitions(${target} PRIVATE TEST_DATA_DIR="${PROJECT_SOURCE_DIR}/tests/data")
   target_compile_options(${target} PRIVATE ${DISTBELIEF_TEST_OPTIONS})
   target_precompile_headers(${target} REUSE_FROM test_headers)
+  if(DISTBELIEF_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  endif()
 endfunction()
 
 function(distbelief_module name)
-  cmake_parse_arguments(ARG "THREADED;COLD" "" "MODULES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED;COLD" "SHARDS" "MODULES;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
   set(tests ${sources})
@@ -69,10 +83,12 @@ function(distbelief_module name)
     target_include_directories(distbelief_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${generated}>)
     target_link_libraries(distbelief_${name} PUBLIC protobuf::libprotobuf)
   endif()
-  # The headers that cost the most to read are read once, by tensor, for all who stand above it.
+  # The headers that cost the most to read are read once, by tensor, for all who stand above it; once more without
+  # optimization where cold code has none.
   if(name STREQUAL "tensor")
-    target_precompile_headers(distbelief_tensor PRIVATE <dnnl.hpp> <fmt/format.h> <algorithm> <filesystem> <functional>
-                              <map> <memory> <optional> <span> <string> <unordered_map> <vector>)
+    target_precompile_headers(distbelief_tensor PRIVATE ${DISTBELIEF_COSTLY_HEADERS})
+  elseif(ARG_COLD AND TARGET cold_headers)
+    target_precompile_headers(distbelief_${name} REUSE_FROM cold_headers)
   elseif(TARGET distbelief_tensor)
     target_precompile_headers(distbelief_${name} REUSE_FROM distbelief_tensor)
   endif()
@@ -80,16 +96,28 @@ function(distbelief_module name)
     target_compile_options(distbelief_${name} PRIVATE ${DISTBELIEF_COLD})
   endif()
   if(DISTBELIEF_UNITY)
-    set_target_properties(distbelief_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(distbelief_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
   endif()
   set_property(GLOBAL APPEND PROPERTY DISTBELIEF_MODULES distbelief_${name})
 
   if(DISTBELIEF_TESTS AND tests)
     distbelief_test_program(${name}_test ${tests} MODULES ${name})
-    add_test(NAME ${name} COMMAND ${name}_test)
+    set(parts)
+    if(ARG_SHARDS)
+      foreach(shard RANGE 1 ${ARG_SHARDS})
+        math(EXPR index "${shard} - 1")
+        list(APPEND parts ${name}_${shard})
+        add_test(NAME ${name}_${shard} COMMAND ${name}_test)
+        set_tests_properties(${name}_${shard} PROPERTIES
+                             ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+      endforeach()
+    else()
+      set(parts ${name})
+      add_test(NAME ${name} COMMAND ${name}_test)
+    endif()
     add_dependencies(test_programs ${name}_test)
     if(ARG_THREADED)
-      set_tests_properties(${name} PROPERTIES LABELS threads)
+      set_tests_properties(${parts} PROPERTIES LABELS threads)
       add_dependencies(threaded_test_programs ${name}_test)
     endif()
   endif()

@@ -37,9 +37,7 @@ if(DISTBELIEF_SANITIZE)
   add_compile_options(-fsanitize=${DISTBELIEF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${DISTBELIEF_SANITIZE})
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")  # instrumented code at -O2 takes half as long again to compile
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    set(DISTBELIEF_COLD -O0)  # clang would then refuse the precompiled headers
-  endif()
+  set(DISTBELIEF_COLD -O0)
   add_compile_definitions(DISTBELIEF_SANITIZED=1)
   if(DISTBELIEF_SANITIZE MATCHES "thread")
     add_compile_definitions(DISTBELIEF_STD_THREADS=1)

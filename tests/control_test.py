@@ -180,8 +180,8 @@ class Leaving(ControlTest):
                 self.expect_finished(how, 90000)
 
     def test_is_refused_where_workers_need_each_other_and_where_there_is_no_job(self):
-        process = self.start(*self.small("team"), "--algorithm", "allreduce", "--workers", "2", "--epochs", "200",
-                             "--transport", "socket")
+        process = self.start(*self.small("team"), "--algorithm", "allreduce", "--workers", "2", "--partition", "2", "--epochs",
+                             "200", "--transport", "socket")
         self.wait_for_steps("team", process)
         refused = self.leave(self.path("team"), "1")
         process.send_signal(signal.SIGINT)
@@ -220,7 +220,8 @@ class Newcomers(ControlTest):
         self.assertEqual(self.summary("run")["workers_at_end"], 3)
 
     def test_are_refused_where_there_is_no_place_for_them(self):
-        self.train(*self.served("served", "--epochs", "1"))
+        self.train(*self.small("served"), "--algorithm", "downpour", "--workers", "2", "--servers", "0", "--epochs", "1",
+                   "--transport", "socket")
         for folder, expected in ((self.path("served"), "takes no workers in while it runs"),
                                  (self.path("nowhere"), "expected the folder of a run")):
             refused = subprocess.run([job_test.PROGRAM, "join", folder], stdout=subprocess.PIPE,

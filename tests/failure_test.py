@@ -100,6 +100,33 @@ class Chaos(FailureTest):
         self.assertEqual(self.model("run"), self.model("whole"))
 
 
+class Start(FailureTest):
+    def test_who_dies_while_a_job_starts_is_not_waited_for(self):
+        for number, options in enumerate([["allreduce"], ["downpour", "--servers", "2"], ["averaging"]] * 2):
+            name = f"run-{number}"
+            process = self.start(*self.small(name), "--epochs", "2", "--workers", "3", "--transport", "socket",
+                                 "--algorithm", *options)
+            log = self.path(name) + "/logs/worker-2.log"
+
+            def joined():
+                return os.path.exists(log) and re.search(r"pid (\d+)", open(log).read())
+
+            self.wait_until(joined, "worker 2 to join")
+            time.sleep(0.02 * (number // 3))  # connects, or reads its data
+            os.kill(int(joined()[1]), signal.SIGKILL)
+            output, _ = process.communicate(timeout=DEADLINE)
+            self.assertNotIn("in time", output)
+            self.assertNotIn("has made no step", output)
+            self.assertRegex(output, r"worker 2 \(pid \d+ on \S+\):? was killed by signal 9")
+            if process.returncode != 0:  # it was so early that the job had not begun
+                self.assertEqual(process.returncode, 4, output)
+                self.assertNotIn("epoch   1", output)
+            else:
+                audit = self.summary(name)["samples"]
+                self.assertEqual((audit["applied"], audit["lost"], audit["duplicated"]), (3000, 0, 0))
+            self.expect_nothing_left(name)
+
+
 class Restarts(FailureTest):
     def test_are_for_deaths_only(self):
         output = self.train(*self.team("diverged", "socket", "--epochs", "3", "--lr", "1e30", "--restarts", "3"), code=3)

@@ -140,15 +140,6 @@ class HostsTest(job_test.JobTest):
     def train(self, *arguments, code=0, host="a", environment=None):
         return self.end_of(self.start(PROGRAM, "train", *arguments, host=host, environment=environment), code)
 
-    def logs(self):
-        text = ""
-        for folder, _, files in os.walk(self.scratch.name):
-            for name in files:
-                if name.endswith(".log"):
-                    with open(os.path.join(folder, name), errors="replace") as file:
-                        text += f"\n--- {os.path.join(folder, name)}\n{file.read()}"
-        return text
-
     def small(self, name, *more):
         return super().small(name, "--algorithm", "allreduce", *more)
 
@@ -172,7 +163,7 @@ class HostsTest(job_test.JobTest):
         wanted = self.steps(name) + more
 
         def stepped():
-            self.assertIsNone(process.poll(), "the job ended early")
+            self.expect_running(process)
             return self.steps(name) >= wanted
 
         self.wait_until(stepped, "a few steps")
@@ -316,6 +307,61 @@ class Sockets(HostsTest):
         self.assertIn("worker 2 on nowhere", output)
         self.assertIn("Cannot open network namespace", output)  # what rsh said
         self.expect_nothing_left("run")
+
+
+class CutOff(HostsTest):
+    """Two hosts of four are cut off for good, at the same moment; the run goes on without them to its end."""
+    hosts = "abcd"
+    EPOCHS = 30
+    GROUPS = {
+        "sync": ["--algorithm", "sync"],
+        "averaging": ["--algorithm", "averaging", "--average-every", "7"],
+        "gossip": ["--algorithm", "gossip"],
+        "cut network": ["--algorithm", "allreduce", "--stages", "2", "--replicas", "2", "--checkpoint-every", "10"],
+    }
+    # Two workers, and servers on a, which sees the folder, and d.
+    SERVED = {
+        "async": ["--algorithm", "async"],
+        "downpour": ["--algorithm", "downpour", "--n-push", "2", "--n-fetch", "3"],
+        "softsync": ["--algorithm", "softsync", "--n", "2"],
+        "backup": ["--algorithm", "sync", "--backup-workers", "1"],
+    }
+
+    def go_on_without_c_and_d(self, name, hosts, *arguments):
+        process = self.start(PROGRAM, "train", *job_test.JobTest.small(self, name), *self.over_hosts(hosts), *arguments)
+        self.wait_for_steps(name, process)
+        for host in "cd":
+            self.network.cut(host)
+        try:
+            output = self.end_of(process, 0)
+            self.assertEqual(self.summary(name)["status"], "finished")
+            self.expect_nothing_left(name, seconds=20)  # who is cut off notices by itself
+        finally:
+            for host in "cd":
+                self.network.mend(host)
+        return output
+
+    def test_groups_go_on_and_apply_every_sample_once(self):
+        for case, options in self.GROUPS.items():
+            with self.subTest(case=case):
+                name = case.replace(" ", "-")
+                output = self.go_on_without_c_and_d(name, "a,b,c,d", *options, "--epochs", str(self.EPOCHS))
+                self.assertRegex(output, r"worker 2 \(pid \d+ on c\)")
+                self.expect_every_sample_once(name, self.EPOCHS * 1500)
+
+    def test_servers_go_on_and_apply_every_sample_once(self):
+        for case, options in self.SERVED.items():
+            with self.subTest(case=case):
+                output = self.go_on_without_c_and_d(case, "b,c,a,d", *options, "--servers", "2", "--epochs", str(self.EPOCHS))
+                self.assertRegex(output, r"lost: worker 1 \(pid \d+ on c\)")
+                self.assertRegex(output, r"lost: server 3 \(pid \d+ on d\)")
+                audit = self.summary(case)["samples"]
+                self.assertEqual((audit["applied"], audit["lost"], audit["duplicated"]), (self.EPOCHS * 1500, 0, 0))
+
+    def test_sandblaster_goes_on(self):
+        self.go_on_without_c_and_d("run", "b,c,a,d", "--algorithm", "sandblaster", "--servers", "2", "--iterations", "200")
+        audit = self.summary("run")["samples"]
+        self.assertEqual((audit["lost"], audit["duplicated"]), (0, 0))
 
 
 class Mpi(HostsTest):

@@ -128,11 +128,24 @@ class JobTest(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, f"waited in vain for {what}")
             time.sleep(0.01)
 
+    def logs(self):
+        text = ""
+        for folder, _, files in os.walk(self.scratch.name):
+            for name in files:
+                if name.endswith(".log"):
+                    with open(os.path.join(folder, name), errors="replace") as file:
+                        text += f"\n--- {os.path.join(folder, name)}\n{file.read()}"
+        return text
+
+    def expect_running(self, process):
+        if process.poll() is not None:
+            self.fail(f"the job ended early, with {process.returncode}:\n{process.communicate()[0]}{self.logs()}")
+
     def wait_for_steps(self, name, process):
         metrics = self.path(name) + "/metrics.jsonl"
 
         def stepped():
-            self.assertIsNone(process.poll(), "the job ended early")
+            self.expect_running(process)
             return os.path.exists(metrics) and os.path.getsize(metrics) > 500
 
         self.wait_until(stepped, "a few steps")
@@ -269,14 +282,19 @@ class Deaths(JobTest):
                 self.expect_nothing_left(name)
 
     @unittest.skipUnless(MPICH, "the program was built with Open MPI")
-    def test_when_mpich_ends_all_the_program_names_the_dead_and_resume_works(self):
-        process = self.start(*self.small("run"), "--epochs", "2000", "--checkpoint-every", "10", "--workers", "3",
+    def test_under_mpich_the_program_names_the_dead_and_all_end_or_the_others_go_on(self):
+        process = self.start(*self.small("run"), "--epochs", "100000", "--checkpoint-every", "10", "--workers", "3",
                              "--algorithm", "allreduce", "--transport", "mpi")
         self.wait_until(lambda: self.checkpoints("run"), "a checkpoint")
         pid = workers_in(self.path("run"))[1]
         os.kill(pid, signal.SIGKILL)
-        output, _ = process.communicate(timeout=DEADLINE)
-        self.assertNotEqual(process.returncode, 0, output)
+        output = ""
+        for line in process.stdout:
+            output += line
+            if "2 workers go on after step" in line:  # MPICH mostly ends them too
+                process.send_signal(signal.SIGINT)
+        process.wait(timeout=DEADLINE)
+        self.assertEqual(process.returncode, 130 if "2 workers go on after step" in output else 4, output)
         self.assertIn("note    when a worker dies MPICH", output)
         self.assertIn(f"pid {pid}", output)
         self.expect_nothing_left("run")

@@ -56,7 +56,7 @@ class ResumeTest(served_test.ServedTest):
         process = self.start("--resume", self.path(name), *arguments)
 
         def progressed():
-            self.assertIsNone(process.poll(), "the job ended early")
+            self.expect_running(process)
             return len([one for one in self.checkpoints(name) if one > before]) > 1
 
         self.wait_until(progressed, "new checkpoints")
@@ -74,7 +74,7 @@ class ResumeTest(served_test.ServedTest):
         process = self.start("--resume", self.path(name), *arguments)
 
         def progressed():
-            self.assertIsNone(process.poll(), "the job ended early")
+            self.expect_running(process)
             return self.newest(name)["step"] > steps
 
         self.wait_until(progressed, "a new checkpoint")
@@ -174,6 +174,7 @@ class Matrix(ResumeTest):
                 output, _ = process.communicate(timeout=job_test.DEADLINE)
                 self.assertEqual(process.returncode, 130, output)
                 self.train("--resume", self.path(name), "--chaos", "", *kinds[1])
+                self.assertEqual(self.summary(name)["threads"], 1)
                 self.assertEqual(self.model(name), self.model("whole"))
                 self.expect_every_sample_once(name, 27000)
 

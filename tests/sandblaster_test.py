@@ -103,9 +103,11 @@ class Sandblaster(served_test.ServedTest):
         self.assertIn("stopped early after", self.train("--resume", self.path("run")))
 
     def test_it_goes_on_after_everything_was_killed(self):
+        self.train(*self.recipe("whole", "--transport", "threads", iterations=4))
         process = self.start(*self.recipe("run", "--transport", "socket", "--checkpoint-every", "1", iterations=4000))
         iterations = self.kill_after_checkpoints("run", process) + 5
         before = self.objectives("run")
+        self.expect_same(before[:5], self.objectives("whole")[:len(before)])  # checkpoints change nothing
         self.train("--resume", self.path("run"), "--iterations", str(iterations))
         objectives = self.objectives("run")
         self.expect_descent(objectives)

@@ -63,8 +63,10 @@ class ServedTest(job_test.JobTest):
     def kill_after_checkpoints(self, name, process):
         """Kills every process of the job when there are two. The epoch that the last is of."""
         self.wait_until(lambda: len(self.checkpoints(name)) > 1, "two checkpoints")
-        for pid in [process.pid, *processes_in(self.path(name))]:
-            os.kill(pid, signal.SIGKILL)
+        pids = [process.pid, *processes_in(self.path(name))]
+        for what in (signal.SIGSTOP, signal.SIGKILL):  # at once: nobody takes over from those that died a little earlier
+            for pid in pids:
+                os.kill(pid, what)
         process.communicate(timeout=job_test.DEADLINE)
         self.wait_until(lambda: not processes_in(self.path(name)), "all processes to end")
         with open(os.path.join(self.path(name), "checkpoints", self.checkpoints(name)[-1], "manifest.json")) as file:
@@ -74,6 +76,7 @@ class ServedTest(job_test.JobTest):
 class WitnessTest(ServedTest):
     """A model that counts: sample i alone has feature i, so that its weight tells how often its gradient was applied."""
     SAMPLES, BATCH, RATE = 2048, 16, 2.0 ** -10
+    SERVERS = "2"
     # Of those that make an update of each push: in a mean of several, a gradient counts for less.
     ALGORITHMS = ("async", "bounded", "adaptive", "downpour", "hogwild")
 
@@ -86,7 +89,7 @@ class WitnessTest(ServedTest):
             file.write(struct.pack("<Q", len(header)) + header + bytes(8 * self.SAMPLES))
         return ["--model", "svm", "--data", self.path("data.libsvm"), "--init", self.path("zeros.safetensors"), "--batch",
                 str(self.BATCH), "--lr", str(self.RATE), "--divergence-guard", "off", "--set", "threads=1", "--workers", "3",
-                "--servers", "2", "--transport", "socket", "--out", self.path(name), *ALGORITHMS[algorithm]]
+                "--servers", self.SERVERS, "--transport", "socket", "--out", self.path(name), *ALGORITHMS[algorithm]]
 
     def expect_counts(self, name, epochs):
         content = self.model(name)
@@ -276,13 +279,14 @@ class Failures(ServedTest):
                          r"server 3 \(pid .*; all \d+ updates are lost: there is no checkpoint yet")
         self.expect_nothing_left("server")
 
-    def test_a_worker_that_dies_with_its_server_is_named_and_ends_the_job(self):
+    def test_a_worker_that_dies_with_the_only_copy_is_named_and_ends_the_job(self):
         for transport in SURVIVABLE:
             for algorithm in ("async", "backup"):
                 with self.subTest(transport=transport, algorithm=algorithm):
                     name = f"{algorithm}-{transport}"
                     output = self.train(*self.small(name, samples=15000), *ALGORITHMS[algorithm], "--workers", "3",
-                                        "--servers", "0", "--epochs", "2000", "--transport", transport, "--chaos",
+                                        "--servers", "0", "--replication", "1", "--epochs", "2000", "--transport",
+                                        transport, "--chaos",
                                         "slow worker 2 x5; kill worker 1 at step 300", code=4)
                     self.assertIn("worker 1 (pid ", output)
                     self.assertEqual(self.summary(name)["status"], "lost")

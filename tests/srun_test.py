@@ -18,6 +18,7 @@ import tempfile
 import time
 import unittest
 
+from job_test import processes_in
 from test_main import main
 
 PROGRAM = None
@@ -168,24 +169,43 @@ class Srun(unittest.TestCase):
         self.assertIn("--transport socket --out", ours[0])
         self.assertFalse(os.path.exists(self.path("none")))
 
-    def test_with_the_flags_it_asks_for_the_others_go_on(self):
-        for name, options, more in (("lost-mpi", ["--mpi=pmix"], []), ("lost-socket", [], ["--transport", "socket"])):
-            process = subprocess.Popen(["srun", *options, "--kill-on-bad-exit=0", "--no-kill", "-n", "3", PROGRAM,
-                                        "train", *self.arguments(name), "--epochs", "200", *more],
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                       env=self.slurm.environment)
-            try:
-                victim = self.worker_of(name, process)
-                os.kill(victim, signal.SIGKILL)
-                output, _ = process.communicate(timeout=DEADLINE)
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate()
-            self.assertRegex(output, rf"worker \d \(pid {victim} on .*: 2 workers go on after step ")
-            with open(self.path(name) + "/summary.json") as file:
-                self.assertEqual(json.load(file)["status"], "finished", output)
-            self.assertFalse(os.path.exists(self.path(name) + "/job.json"))
+    def kill_one(self, name, epochs, *, options, more):
+        """srun's exit code and all that was said, and the pid of the worker that was killed."""
+        process = subprocess.Popen(["srun", *options, "--kill-on-bad-exit=0", "--no-kill", "-n", "3", PROGRAM, "train",
+                                    *self.arguments(name), "--epochs", str(epochs), *more],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.slurm.environment)
+        try:
+            victim = self.worker_of(name, process)
+            os.kill(victim, signal.SIGKILL)
+            output, _ = process.communicate(timeout=DEADLINE)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        return process.returncode, output, victim
+
+    def test_over_sockets_with_the_flags_it_asks_for_the_others_go_on(self):
+        code, output, victim = self.kill_one("sockets", 200, options=[], more=["--transport", "socket"])
+        self.assertEqual(code, 137, output)  # srun's own, for the one that was killed
+        self.assertRegex(output, rf"worker \d \(pid {victim} on .*: 2 workers go on after step ")
+        with open(self.path("sockets") + "/summary.json") as file:
+            self.assertEqual(json.load(file)["status"], "finished", output)
+        self.assertFalse(os.path.exists(self.path("sockets") + "/job.json"))
+
+    def test_over_mpi_slurm_ends_all_and_resume_works(self):
+        code, output, _ = self.kill_one("ended", 100000, options=["--mpi=pmix"], more=["--checkpoint-every", "10"])
+        self.assertNotEqual(code, 0, output)
+        self.assertIn("with --transport socket --out DIR changes that", output)
+        deadline = time.monotonic() + DEADLINE
+        while processes_in(self.path("ended")):
+            self.assertLess(time.monotonic(), deadline, processes_in(self.path("ended")))
+            time.sleep(0.05)
+        checkpoints = self.path("ended") + "/checkpoints"
+        newest = max(name for name in os.listdir(checkpoints) if name.startswith("step-"))
+        with open(f"{checkpoints}/{newest}/manifest.json") as file:
+            epochs = json.load(file)["epoch"] + 1
+        again = self.slurm.run(PROGRAM, "train", "--resume", self.path("ended"), "--epochs", str(epochs), "--transport", "socket")
+        self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
 
     def worker_of(self, name, process):
         """The pid of the last worker, once the run has made a few steps."""

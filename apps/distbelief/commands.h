@@ -20,6 +20,7 @@ struct JobPlace {
   std::vector<std::string> environment;  ///< "KEY=VALUE"
   std::uint64_t launch = 0;              ///< the number the launcher gave this process, 0 when none started it
   int launcher_pid = 0;                  ///< the process to die with, 0 when there is none
+  std::string token;                     ///< of the job that is meant, if the environment says so
   bool as_root = false;
   MpiLauncher mpi;  ///< who started this process as one of many, if anybody did
 };
@@ -30,9 +31,11 @@ void add_compare_command(CLI::App& app, const Terminal& terminal, const JobPlace
 void add_coordinator_command(CLI::App& app, const JobPlace& place, int& exit_code);
 void add_worker_command(CLI::App& app, const JobPlace& place, int& exit_code);
 void add_invited_worker_command(CLI::App& app, int& exit_code);
-void add_status_command(CLI::App& app, const Terminal& terminal);
-void add_leave_command(CLI::App& app);
-void add_join_command(CLI::App& app, int& exit_code);
+void add_status_command(CLI::App& app, const Terminal& terminal, const JobPlace& place);
+void add_leave_command(CLI::App& app, const JobPlace& place);
+void add_scale_command(CLI::App& app, const JobPlace& place);
+void add_guard_command(CLI::App& app, int& exit_code);
+void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code);
 void add_eval_command(CLI::App& app, const Terminal& terminal);
 void add_predict_command(CLI::App& app);
 void add_info_command(CLI::App& app);

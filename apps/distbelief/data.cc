@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "commands.h"
 #include "data/loader.h"
 #include "data_options.h"
@@ -31,7 +30,7 @@ DataRequest request_of(const DataArguments& arguments) {
 void list(const DataArguments& arguments, const Terminal& terminal) {
   const std::vector<KnownData> known = known_data(request_of(arguments).folders);
   if (arguments.json) {
-    nlohmann::ordered_json root = nlohmann::ordered_json::array();
+    Json root = Json::array();
     for (const KnownData& set : known) {
       root.push_back({{"name", set.name},
                       {"description", set.description},
@@ -84,14 +83,14 @@ void describe_one(const DataArguments& arguments, const Terminal& terminal) {
   const std::vector<std::uint64_t> test =
       splits.test ? class_counts(*splits.test) : std::vector<std::uint64_t>(train.size());
   if (arguments.json) {
-    nlohmann::ordered_json root = {{"name", splits.name},
-                                   {"input", spec.input.dims()},
-                                   {"sparse", spec.sparse},
-                                   {"indices", spec.indices},
-                                   {"targets", spec.targets},
-                                   {"train_samples", splits.train->size()},
-                                   {"test_samples", splits.test ? splits.test->size() : 0},
-                                   {"classes", nlohmann::ordered_json::array()}};
+    Json root = {{"name", splits.name},
+                 {"input", spec.input.dims()},
+                 {"sparse", spec.sparse},
+                 {"indices", spec.indices},
+                 {"targets", spec.targets},
+                 {"train_samples", splits.train->size()},
+                 {"test_samples", splits.test ? splits.test->size() : 0},
+                 {"classes", Json::array()}};
     for (std::size_t c = 0; c < train.size(); ++c) {
       root["classes"].push_back({{"name", name_of(c)}, {"train", train[c]}, {"test", test[c]}});
     }

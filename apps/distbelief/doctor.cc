@@ -20,6 +20,7 @@
 #include "run_program.h"
 #include "tensor/kernel_library.h"
 #include "text_layout.h"
+#include "versions.h"
 
 namespace distbelief {
 namespace {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "commands.h"
 #include "data/loader.h"
 #include "data_options.h"
@@ -143,15 +142,15 @@ void show(const Evaluation& result, const LoadedModel& model, const Terminal& te
 }
 
 void show_json(const Evaluation& result, const LoadedModel& model) {
-  nlohmann::ordered_json root = {{"model", model.card().model.source},
-                                 {"data", result.data},
-                                 {"part", result.part},
-                                 {"samples", result.sums.rows},
-                                 {"loss", mean_loss(result.sums)}};
+  Json root = {{"model", model.card().model.source},
+               {"data", result.data},
+               {"part", result.part},
+               {"samples", result.sums.rows},
+               {"loss", mean_loss(result.sums)}};
   if (!result.classes.empty()) {
     root["accuracy"] = accuracy(result.sums);
     root["correct"] = result.sums.correct;
-    root["classes"] = nlohmann::ordered_json::array();
+    root["classes"] = Json::array();
     for (std::size_t c = 0; c < result.classes.size(); ++c) {
       const ClassCount& count = result.classes[c];
       root["classes"].push_back({{"class", c},

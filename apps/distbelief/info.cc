@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "checks.h"
 #include "commands.h"
 #include "data_options.h"
 #include "exec/program.h"
 #include "exec/thread_mode.h"
+#include "given_config.h"
 #include "loaded_model.h"
 #include "metrics/format.h"
 #include "metrics/machine.h"
@@ -123,21 +123,21 @@ void show(const Graph& graph, const ModelSummary& summary, const TrainingMemory&
 
 void show_json(const ModelSummary& summary, const TrainingMemory& memory, const InfoArguments& arguments, int threads,
                ThreadMode mode) {
-  nlohmann::ordered_json root = {{"model", summary.name},
-                                 {"loss", summary.loss},
-                                 {"parameters", summary.parameters},
-                                 {"statistics", summary.statistics},
-                                 {"flops", summary.flops},
-                                 {"batch", arguments.batch},
-                                 {"threads", threads},
-                                 {"thread_mode", thread_mode_name(mode)},
-                                 {"memory",
-                                  {{"parameters", memory.parameters},
-                                   {"gradients", memory.gradients},
-                                   {"optimizer", memory.optimizer},
-                                   {"activations", memory.activations},
-                                   {"total", memory.total()}}},
-                                 {"layers", nlohmann::ordered_json::array()}};
+  Json root = {{"model", summary.name},
+               {"loss", summary.loss},
+               {"parameters", summary.parameters},
+               {"statistics", summary.statistics},
+               {"flops", summary.flops},
+               {"batch", arguments.batch},
+               {"threads", threads},
+               {"thread_mode", thread_mode_name(mode)},
+               {"memory",
+                {{"parameters", memory.parameters},
+                 {"gradients", memory.gradients},
+                 {"optimizer", memory.optimizer},
+                 {"activations", memory.activations},
+                 {"total", memory.total()}}},
+               {"layers", Json::array()}};
   for (const LayerRow& row : summary.rows) {
     root["layers"].push_back({{"name", row.name},
                               {"type", row.type},

@@ -6,12 +6,14 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "commands.h"
 #include "signals.h"
 #include "train/job_invitation.h"
 #include "train/job_worker.h"
+#include "versions.h"
 
 namespace distbelief {
 namespace {
@@ -41,7 +43,7 @@ class InputWatch {
     while (!stop.stop_requested()) {
       if (!told && Clock::now() - since > kUntilStop) {
         told = true;
-        ::kill(::getpid(), SIGTERM);
+        ::kill(::getpid(), SIGINT);  // for all, as those of other hosts are told likewise
       }
       if (Clock::now() - since > kUntilEnd) {
         ::_exit(1);
@@ -53,6 +55,14 @@ class InputWatch {
   std::jthread thread_;
 };
 
+/// A job whose coordinator may be on another machine than the launcher's: whoever has lost all of them ends, and nobody
+/// before.
+bool outlives_launcher(const JobInvitation& invitation) {
+  RunConfig config;
+  apply_config_text(config, invitation.config, "the launcher's run.yaml");
+  return !config.store.empty();
+}
+
 }  // namespace
 
 void add_invited_worker_command(CLI::App& app, int& exit_code) {
@@ -61,10 +71,15 @@ void add_invited_worker_command(CLI::App& app, int& exit_code) {
     catch_stop_signals();
     std::signal(SIGPIPE, SIG_IGN);  // its words may have nobody to go to any more
     const JobInvitation invitation = JobInvitation::read(STDIN_FILENO, Clock::now() + kInvitationPatience);
-    const InputWatch watch;
+    std::optional<InputWatch> watch;
+    if (!outlives_launcher(invitation)) {
+      watch.emplace();
+    }
     std::error_code not_here;
     std::filesystem::current_path(invitation.working_folder, not_here);  // then relative names of data are not found
-    const WorkerResult result = run_invited_worker(invitation, DISTBELIEF_VERSION, [] { return stop_signal() != 0; });
+    const WorkerResult result = run_invited_worker(
+        invitation, DISTBELIEF_VERSION, [] { return stop_signal_came(SIGINT); },
+        [] { return stop_signal_came(SIGTERM); });
     exit_code = result.exit_code;
   });
 }

@@ -1,11 +1,10 @@
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "base/error.h"
 #include "commands.h"
 #include "observer.h"
+#include "order_answer.h"
 
 namespace distbelief {
 namespace {
@@ -16,28 +15,6 @@ constexpr std::chrono::minutes kGonePatience{2};
 struct LeaveArguments {
   JobArguments job;
   int member = 0;
-};
-
-/// What the coordinator says to an order, from the member's thread to the command's.
-class Answer {
- public:
-  void operator()(const MemberEvent& event) {
-    if (const auto* answer = std::get_if<OrderAnswer>(&event)) {
-      const std::scoped_lock lock(mutex_);
-      answer_ = *answer;
-      came_.notify_all();
-    }
-  }
-  std::optional<OrderAnswer> wait(Clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    came_.wait_until(lock, deadline, [&] { return answer_.has_value(); });
-    return answer_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::optional<OrderAnswer> answer_;  // guarded by mutex_
 };
 
 /// The first view that this member is not in; nothing at the deadline, or when the job has ended.
@@ -51,25 +28,35 @@ std::optional<View> wait_until_gone(const Member& observer, Rank rank, Clock::ti
 
 }  // namespace
 
-void add_leave_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("leave", "Take a worker out of a running job, which goes on without it");
+void add_leave_command(CLI::App& app, const JobPlace& place) {
+  CLI::App* command =
+      app.add_subcommand("leave", "Take a worker or server out of a running job, which goes on without it");
   command->group("Jobs");
   const auto arguments = std::make_shared<LeaveArguments>();  // shared with the callback, which outlives this function
-  add_job_arguments(*command, arguments->job);
-  command->add_option("member", arguments->member, "the worker's number, as 'distbelief status' shows it")
+  add_job_arguments(*command, arguments->job, place);
+  command->add_option("member", arguments->member, "its number, as 'distbelief status' shows it")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber)
       ->required();
   command->footer(
-      "The worker finishes what it has begun to push and ends; samples that it had leased and not trained on go to\n"
-      "the others, and the audit stays exact. SIGTERM to the worker's process does the same. For jobs with parameter\n"
-      "servers, whose workers do without each other; a worker that holds part of a network takes its mates along.\n"
+      "The others go on without it, the audit stays exact, and nothing restarts. Where workers make steps or averages\n"
+      "together it leaves after a step that all have finished (averaging and gossip: when parameters are next common), "
+      "and\n"
+      "if it wrote the run's folder the next one does; with parameter servers it finishes what it has begun to push, "
+      "and its\n"
+      "samples go to others. A worker that holds part of a network takes its mates along. SIGTERM to the worker's\n"
+      "process does the same. The last worker cannot leave.\n"
+      "\n"
+      "A server first hands what it holds over to the others, while training goes on; if it is the one that leads, the "
+      "next\n"
+      "one goes on with the run's folder. The last server cannot leave, nor can those of networks that are cut, of\n"
+      "sandblaster, and those inside workers.\n"
       "\n"
       "Examples:\n"
       "  distbelief leave runs/team 2\n"
       "  distbelief leave alpha:40123 2 --token-file token");
   command->callback([arguments] {
-    Answer answer;
+    AnswerInbox answer;
     const std::unique_ptr<Member> observer =
         observe(arguments->job, [&answer](const MemberEvent& event) { answer(event); });
     const Rank rank{arguments->member};

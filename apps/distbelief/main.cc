@@ -13,9 +13,12 @@
 #include "cluster/launcher.h"
 #include "commands.h"
 #include "help.h"
+#include "versions.h"
 
 namespace distbelief {
 namespace {
+
+constexpr char kTokenVariable[] = "DISTBELIEF_TOKEN";
 
 Terminal this_terminal() {
   const char* term = std::getenv("TERM");
@@ -48,6 +51,9 @@ JobPlace this_place() {
   place.launch = number_in(kLaunchVariable);
   place.launcher_pid = static_cast<int>(number_in(kLauncherPidVariable));
   place.as_root = ::geteuid() == 0;
+  if (const char* token = std::getenv(kTokenVariable); token != nullptr) {
+    place.token = token;
+  }
   place.mpi = detect_mpi_launcher([](std::string_view name) -> std::optional<std::string> {
     const char* value = std::getenv(std::string(name).c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -64,9 +70,11 @@ void add_commands(CLI::App& app, const Terminal& terminal, const JobPlace& place
   add_compare_command(app, terminal, place, exit_code);
   add_eval_command(app, terminal);
   add_predict_command(app);
-  add_status_command(app, terminal);
-  add_join_command(app, exit_code);
-  add_leave_command(app);
+  add_status_command(app, terminal, place);
+  add_join_command(app, place, exit_code);
+  add_leave_command(app, place);
+  add_scale_command(app, place);
+  add_guard_command(app, exit_code);
   add_info_command(app);
   add_plan_command(app, terminal, place);
   add_models_command(app, terminal);

@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "commands.h"
 #include "metrics/format.h"
 #include "models/network.h"
@@ -30,9 +29,9 @@ void show(const Terminal& terminal) {
 }
 
 void show_json() {
-  nlohmann::ordered_json root = nlohmann::ordered_json::array();
+  Json root = Json::array();
   for (const ModelInfo& model : known_models()) {
-    nlohmann::ordered_json options = nlohmann::ordered_json::array();
+    Json options = Json::array();
     for (const ModelOption& option : model.options) {
       options.push_back({{"name", option.name}, {"default", option.default_value}, {"meaning", option.meaning}});
     }

@@ -4,8 +4,10 @@
 
 #include "base/error.h"
 #include "cluster/job_file.h"
+#include "train/job_store.h"
 #include "train/job_tls.h"
 #include "train/trainer.h"
+#include "versions.h"
 
 namespace distbelief {
 namespace {
@@ -14,7 +16,8 @@ constexpr std::chrono::seconds kReachPatience{5};
 
 }  // namespace
 
-void add_job_arguments(CLI::App& command, JobArguments& arguments) {
+void add_job_arguments(CLI::App& command, JobArguments& arguments, const JobPlace& place) {
+  arguments.token = place.token;
   command.add_option("job", arguments.job, "a run's folder, or the coordinator's HOST:PORT")
       ->type_name("RUN|HOST:PORT")
       ->required();
@@ -27,7 +30,7 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
               throw InputError(fmt::format("--token-file {}: cannot read a token there", file));
             }
           },
-          "with HOST:PORT: a file that holds the job's token")
+          "with HOST:PORT: a file that holds the job's token; without it DISTBELIEF_TOKEN")
       ->type_name("FILE");
   command.add_option("--tls-cert", arguments.config.tls_cert, "of a job with TLS: a certificate of its authority")
       ->type_name("FILE");
@@ -43,10 +46,11 @@ std::unique_ptr<Member> observe(JobArguments& arguments, std::function<void(cons
   request.on_event = std::move(on_event);
   Address address;
   if (std::filesystem::is_directory(arguments.job)) {
-    const JobFile job = read_job_file(arguments.job);
+    const RunConfig run = config_of_run(arguments.job);
+    const JobFile job = running_job(arguments.job, run);
     address = job.address;
     request.token = job.token;
-    const RunConfig run = config_of_run(arguments.job);
+    request.find_coordinator = coordinator_finder(run);
     for (std::string RunConfig::*file : {&RunConfig::tls_cert, &RunConfig::tls_key, &RunConfig::tls_ca}) {
       if ((arguments.config.*file).empty()) {
         arguments.config.*file = run.*file;
@@ -57,7 +61,8 @@ std::unique_ptr<Member> observe(JobArguments& arguments, std::function<void(cons
       throw InputError(fmt::format("{}: expected the folder of a run, or HOST:PORT", arguments.job));
     }
     if (arguments.token.empty()) {
-      throw InputError(fmt::format("{}: an address needs the job's token too: --token-file FILE", arguments.job));
+      throw InputError(fmt::format("{}: an address needs the job's token too: --token-file FILE or DISTBELIEF_TOKEN",
+                                   arguments.job));
     }
     address = Address::parse("tcp:" + arguments.job);
     request.token = arguments.token;

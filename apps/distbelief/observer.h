@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cluster/member.h"
+#include "commands.h"
 #include "config/run_config.h"
 
 namespace distbelief {
@@ -18,7 +19,7 @@ struct JobArguments {
 };
 
 /// `arguments` lives as long as the command.
-void add_job_arguments(CLI::App& command, JobArguments& arguments);
+void add_job_arguments(CLI::App& command, JobArguments& arguments, const JobPlace& place);
 
 /// Joins as one who looks on and may order. Throws InputError when it is not said which job, Error when that cannot be
 /// reached. `on_event`: see JoinRequest.

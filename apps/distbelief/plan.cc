@@ -318,8 +318,10 @@ void plan(const PlanArguments& arguments, const Terminal& terminal, const JobPla
   }
   PlanView view = {.graph = &graph, .memory_limit = around.place.memory_limit, .batch = global_batch(config)};
   view.cuts = weigh_cuts(config, graph, table, around.place);
-  settle_memory(view.cuts, graph, table, around.place.memory_limit);
-  view.one_process = predict(graph, table, uncut(graph), cut_request(config, 1, 1, around.place).step);
+  settle(view.cuts, graph, table, around.place.memory_limit);
+  SimulatedStep alone = cut_request(config, 1, 1, around.place).step;
+  alone.whole_parts = whole_part_factors(all_parts(graph, table, uncut(graph)), 1, alone);
+  view.one_process = predict(graph, table, uncut(graph), alone);
   around.finish();
   expect_sound(view.cuts, graph, config, around.place.memory_limit);
   view.costs = around.costs;

@@ -4,9 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "metrics/format.h"
 #include "quantities.h"
 
@@ -27,8 +26,8 @@ std::string why_not(const PlanView& plan, const WeighedCut& cut) {
   return times < 1.005 ? "as fast, within the figures shown" : fmt::format("{:.2f} times as slow", times);
 }
 
-nlohmann::ordered_json json_of(const WeighedCut& cut) {
-  nlohmann::ordered_json root = {{"stages", cut.stages}, {"tensor", cut.tensor}};
+Json json_of(const WeighedCut& cut) {
+  Json root = {{"stages", cut.stages}, {"tensor", cut.tensor}};
   if (!cut.problem.empty()) {
     root["problem"] = cut.problem;
     return root;
@@ -123,19 +122,19 @@ Pairs plan_facts(const PlanView& plan) {
 
 std::string plan_json(const PlanView& plan) {
   const WeighedCut& cut = plan.chosen();
-  nlohmann::ordered_json root = {{"model", plan.graph->name()},
-                                 {"stages", cut.stages},
-                                 {"tensor", cut.tensor},
-                                 {"replicas", cut.step.replicas},
-                                 {"micro_batches", cut.step.micro_batches},
-                                 {"stage_at", cut.config.stage_at},
-                                 {"cuts", cut.config.cuts},
-                                 {"step_seconds", cut.prediction.step_seconds},
-                                 {"bubble", cut.prediction.bubble},
-                                 {"memory", cut.prediction.most_memory},
-                                 {"one_process_seconds", plan.one_process.step_seconds},
-                                 {"processes", nlohmann::ordered_json::array()},
-                                 {"rejected", nlohmann::ordered_json::array()}};
+  Json root = {{"model", plan.graph->name()},
+               {"stages", cut.stages},
+               {"tensor", cut.tensor},
+               {"replicas", cut.step.replicas},
+               {"micro_batches", cut.step.micro_batches},
+               {"stage_at", cut.config.stage_at},
+               {"cuts", cut.config.cuts},
+               {"step_seconds", cut.prediction.step_seconds},
+               {"bubble", cut.prediction.bubble},
+               {"memory", cut.prediction.most_memory},
+               {"one_process_seconds", plan.one_process.step_seconds},
+               {"processes", Json::array()},
+               {"rejected", Json::array()}};
   for (const ProcessPrediction& process : cut.prediction.processes) {
     root["processes"].push_back({{"stage", process.stage},
                                  {"position", process.position},

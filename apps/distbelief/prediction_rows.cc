@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "metrics/format.h"
 
 namespace distbelief {
@@ -67,18 +66,18 @@ class JsonRows final : public PredictionRows {
 
   std::string begin(const SamplePrediction& /*first*/) override { return "["; }
   std::string row(const SamplePrediction& prediction) override {
-    nlohmann::ordered_json object = {{"sample", prediction.sample}};
+    Json object = {{"sample", prediction.sample}};
     if (!prediction.classes.empty()) {
       object.update(of_class(prediction.classes.front()));
     }
     if (prediction.classes.size() > 1) {
-      object["top"] = nlohmann::ordered_json::array();
+      object["top"] = Json::array();
       for (const RankedClass& ranked : prediction.classes) {
         object["top"].push_back(of_class(ranked));
       }
     }
     if (!prediction.values.empty()) {
-      object["values"] = nlohmann::ordered_json::array();
+      object["values"] = Json::array();
       for (const float value : prediction.values) {
         object["values"].push_back(shortest(value));
       }
@@ -89,7 +88,7 @@ class JsonRows final : public PredictionRows {
   std::string end() override { return first_ ? "[]\n" : "\n]\n"; }
 
  private:
-  nlohmann::ordered_json of_class(const RankedClass& ranked) const {
+  Json of_class(const RankedClass& ranked) const {
     return {{"class", ranked.number}, {"name", ranked.name}, {score_, shortest(ranked.score)}};
   }
 

@@ -12,9 +12,12 @@ constexpr std::size_t kStackBytes = 256 << 10;  // the registers of some process
 std::atomic<int> last_signal = 0;  // what a signal handler may write
 
 std::atomic<int> signals = 0;
+std::atomic<bool> interrupted = false;
+std::atomic<bool> terminated = false;
 
 extern "C" void remember_signal(int signal) {
   last_signal = signal;
+  (signal == SIGINT ? interrupted : terminated) = true;
   signals = signals + 1;
 }
 
@@ -39,5 +42,7 @@ void catch_stop_signals() {
 int stop_signal() { return last_signal; }
 
 int stop_signals() { return signals; }
+
+bool stop_signal_came(int signal) { return signal == SIGINT ? interrupted : terminated; }
 
 }  // namespace distbelief

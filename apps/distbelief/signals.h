@@ -9,5 +9,7 @@ void catch_stop_signals();
 int stop_signal();
 /// How many came.
 int stop_signals();
+/// Whether this one of them has come.
+bool stop_signal_came(int signal);
 
 }  // namespace distbelief

@@ -19,11 +19,11 @@ struct StatusArguments {
 
 }  // namespace
 
-void add_status_command(CLI::App& app, const Terminal& terminal) {
+void add_status_command(CLI::App& app, const Terminal& terminal, const JobPlace& place) {
   CLI::App* command = app.add_subcommand("status", "Show who is in a running job and how far they are");
   command->group("Jobs");
   const auto arguments = std::make_shared<StatusArguments>();  // shared with the callback, which outlives this function
-  add_job_arguments(*command, arguments->job);
+  add_job_arguments(*command, arguments->job, place);
   command->add_flag("--watch", arguments->watch, "show it again every second until the job ends");
   command->callback([arguments, &terminal] {
     const std::unique_ptr<Member> member = observe(arguments->job);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cluster/chaos_random.h"
 #include "cluster/child_process.h"
+#include "cluster/job_file.h"
 #include "commands.h"
 #include "given_config.h"
 #include "metrics/format.h"
@@ -14,12 +15,14 @@
 #include "train/job_hosts.h"
 #include "train/job_launch.h"
 #include "train/job_rank.h"
+#include "train/job_store.h"
 #include "train/job_tls.h"
 #include "train/machine_costs.h"
 #include "train/run_remainder.h"
 #include "train/thread_team.h"
 #include "train/trainer.h"
 #include "transport/mpi/mpi_world.h"
+#include "versions.h"
 
 namespace distbelief {
 namespace {
@@ -136,6 +139,9 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
     if (is_of_one_process(config.algorithm) && parts_of(config) == parts_of(before)) {
       leave_out_cut(config);
     }
+    if (is_of_one_process(config.algorithm)) {  // which gets the threads of those workers, unless others are asked for
+      config.workers = config.threads == before.threads ? workers : 1;
+    }
     leave_out_what_is_for_others(config);
   }
   if (!arguments.resume.empty() && config.workers > 0 && config.replicas == before.replicas) {
@@ -242,8 +248,9 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
                                                  .environment = place.environment,
                                                  .resume = arguments->resume,
                                                  .version = DISTBELIEF_VERSION,
-                                                 .workers = asked},
-                                                config, show, stop_requested);
+                                                 .workers = asked,
+                                                 .leave_requested = [] { return stop_signal_came(SIGTERM); }},
+                                                config, show, [] { return stop_signal_came(SIGINT); });
       exit_code = result.tells ? end_of(result.summary) : result.exit_code;
       if (result.leave_at_once) {
         std::fflush(nullptr);
@@ -253,11 +260,13 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
     }
     if (resumes) {
       if (const std::string line = nothing_left_to_do(arguments->resume, config); !line.empty()) {
+        remove_stale_job_file(arguments->resume);  // of a job that was killed between its end and its tidying up
         fmt::print("{}\n", line);
         return;
       }
     }
     if (!is_of_one_process(config.algorithm)) {
+      check_store(config);
       const PlanKnowledge knowledge = {.cache = cache_folder(place.environment),
                                        .note = [&show](std::string_view line) { show.note(line); }};
       const LockedFolder locked =

@@ -3,23 +3,21 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 
 namespace distbelief {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::uint64_t kFormatVersion = 1;
 
 /// Reads keys of one object; a complaint names the file and the key.
 class KeyReader {
  public:
-  KeyReader(const OrderedJson& object, const std::string& file, std::string prefix)
+  KeyReader(const Json& object, const std::string& file, std::string prefix)
       : object_(object), file_(file), prefix_(std::move(prefix)) {
     if (!object.is_object()) {
       throw FileError(prefix_.empty() ? fmt::format("{}: expected a JSON object", file)
@@ -31,7 +29,7 @@ class KeyReader {
     throw FileError(fmt::format("{}: {}{}: expected {}", file_, prefix_.empty() ? "" : prefix_ + ".", key, expected));
   }
 
-  const OrderedJson& value(const std::string& key, std::string_view expected) const {
+  const Json& value(const std::string& key, std::string_view expected) const {
     const auto found = object_.find(key);
     if (found == object_.end()) {
       complain(key, fmt::format("{}, found nothing", expected));
@@ -41,7 +39,7 @@ class KeyReader {
 
   std::uint64_t natural(const std::string& key) const {
     constexpr std::string_view kExpected = "a non-negative integer";
-    const OrderedJson& json = value(key, kExpected);
+    const Json& json = value(key, kExpected);
     if (!json.is_number_unsigned()) {
       complain(key, kExpected);
     }
@@ -57,7 +55,7 @@ class KeyReader {
   }
 
   std::string text(const std::string& key) const {
-    const OrderedJson& json = value(key, "a string");
+    const Json& json = value(key, "a string");
     if (!json.is_string()) {
       complain(key, "a string");
     }
@@ -65,10 +63,10 @@ class KeyReader {
   }
 
   KeyReader object(const std::string& key) const { return {value(key, "an object"), file_, key}; }
-  const OrderedJson& json() const { return object_; }
+  const Json& json() const { return object_; }
 
  private:
-  const OrderedJson& object_;
+  const Json& object_;
   const std::string& file_;
   std::string prefix_;
 };
@@ -110,16 +108,16 @@ std::map<std::string, FileSummary, std::less<>> read_files(const KeyReader& read
   return files;
 }
 
-OrderedJson object_of(const std::map<std::uint64_t, std::uint64_t>& leases) {
-  OrderedJson json = OrderedJson::object();
+Json object_of(const std::map<std::uint64_t, std::uint64_t>& leases) {
+  Json json = Json::object();
   for (const auto& [lease, seq] : leases) {
     json[std::to_string(lease)] = seq;
   }
   return json;
 }
 
-OrderedJson object_of(const std::map<std::string, std::uint64_t>& counts) {
-  OrderedJson json = OrderedJson::object();
+Json object_of(const std::map<std::string, std::uint64_t>& counts) {
+  Json json = Json::object();
   json.update(counts);
   return json;
 }
@@ -127,8 +125,9 @@ OrderedJson object_of(const std::map<std::string, std::uint64_t>& counts) {
 }  // namespace
 
 std::string manifest_text(const CheckpointManifest& manifest) {
-  check(OrderedJson::accept(manifest.extra), "extra is JSON");
-  OrderedJson json;
+  Json extra = try_parse_json(manifest.extra);
+  check(!extra.is_discarded(), "extra is JSON");
+  Json json;
   json["format"] = "distbelief checkpoint";
   json["version"] = kFormatVersion;
   json["step"] = manifest.step;
@@ -136,12 +135,12 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   json["position"] = manifest.position;
   json["seed"] = manifest.seed;
   json["model_digest"] = manifest.model_digest;
-  json["score"] = manifest.score ? OrderedJson(*manifest.score) : OrderedJson(nullptr);
+  json["score"] = number_or_null(manifest.score);
   json["updates"] = object_of(manifest.updates);
   json["next_seq"] = object_of(manifest.next_seq);
   json["samples"] = object_of(manifest.samples);
-  json["extra"] = OrderedJson::parse(manifest.extra);
-  json["files"] = OrderedJson::object();
+  json["extra"] = std::move(extra);
+  json["files"] = Json::object();
   for (const auto& [name, summary] : manifest.files) {
     json["files"][name] = {{"bytes", summary.bytes}, {"crc32c", summary.crc32c}};
   }
@@ -149,12 +148,12 @@ std::string manifest_text(const CheckpointManifest& manifest) {
 }
 
 CheckpointManifest parse_manifest(std::string_view text, const std::string& file) {
-  OrderedJson json;
+  Json json;
   try {
-    json = OrderedJson::parse(text);
-  } catch (const OrderedJson::parse_error& error) {
+    json = parse_json(text);
+  } catch (const Json::parse_error& error) {
     throw FileError(fmt::format("{}: expected JSON, found an error at byte {}", file, error.byte));
-  } catch (const OrderedJson::out_of_range&) {
+  } catch (const Json::out_of_range&) {
     throw FileError(fmt::format("{}: expected JSON, found a number too large for it", file));
   }
   const KeyReader reader(json, file, "");
@@ -167,7 +166,7 @@ CheckpointManifest parse_manifest(std::string_view text, const std::string& file
   manifest.position = reader.count("position");
   manifest.seed = reader.natural("seed");
   manifest.model_digest = reader.text("model_digest");
-  if (const OrderedJson& score = reader.value("score", "a number or null"); score.is_number()) {
+  if (const Json& score = reader.value("score", "a number or null"); score.is_number()) {
     manifest.score = score.get<double>();
   } else if (!score.is_null()) {
     reader.complain("score", "a number or null");

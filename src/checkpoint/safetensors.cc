@@ -3,25 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 
 namespace distbelief {
 namespace {
 
-using Json = nlohmann::json;
+/// What is read: found by name at once, as a header may have a million of them.
+using HeaderJson = nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
 constexpr const char* kMetadataKey = "__metadata__";
 
 /// Quoted, on one line, whatever the file put into the name.
-std::string in_quotes(std::string_view name) { return Json(name).dump(-1, ' ', true, Json::error_handler_t::replace); }
+std::string in_quotes(std::string_view name) {
+  return HeaderJson(name).dump(-1, ' ', true, HeaderJson::error_handler_t::replace);
+}
 
 /// Reads one tensor's part of the header; every complaint names the file and the tensor.
 class EntryReader {
@@ -29,7 +31,7 @@ class EntryReader {
   EntryReader(const std::string& file, const std::string& name, std::size_t data_bytes)
       : file_(file), name_(name), data_bytes_(data_bytes) {}
 
-  TensorEntry read(const Json& entry) const {
+  TensorEntry read(const HeaderJson& entry) const {
     require(entry.is_object() && entry.size() == 3 && entry.contains("dtype") && entry.contains("shape") &&
                 entry.contains("data_offsets"),
             "expected exactly dtype, shape and data_offsets");
@@ -38,7 +40,7 @@ class EntryReader {
     tensor.type = type(entry["dtype"]);
     std::uint64_t bytes = size_of(tensor.type);
     tensor.shape = shape(entry["shape"], bytes);
-    const Json& offsets = entry["data_offsets"];
+    const HeaderJson& offsets = entry["data_offsets"];
     require(
         offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned(),
         "expected two non-negative integers as data_offsets");
@@ -60,7 +62,7 @@ class EntryReader {
     }
   }
 
-  ElementType type(const Json& json) const {
+  ElementType type(const HeaderJson& json) const {
     require(json.is_string(), "expected a string as dtype");
     const auto& text = json.get_ref<const std::string&>();
     for (int i = 0; i <= static_cast<int>(ElementType::boolean); ++i) {
@@ -74,12 +76,12 @@ class EntryReader {
   }
 
   /// Multiplies `bytes` by each dimension.
-  Shape shape(const Json& json, std::uint64_t& bytes) const {
+  Shape shape(const HeaderJson& json, std::uint64_t& bytes) const {
     require(json.is_array(), "expected a list of integers as shape");
     std::vector<std::int64_t> dims;
     bool fits = true;
     bool empty = false;
-    for (const Json& dimension : json) {
+    for (const HeaderJson& dimension : json) {
       require(dimension.is_number_unsigned(), "expected non-negative integers in shape");
       const auto size = dimension.get<std::uint64_t>();
       require(size <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()),
@@ -101,23 +103,23 @@ class EntryReader {
 };
 
 /// The header as JSON; refuses what is no object and names that come twice.
-Json parse_header(std::span<const std::byte> header, const std::string& file) {
+HeaderJson parse_header(std::span<const std::byte> header, const std::string& file) {
   const auto* text = reinterpret_cast<const char*>(header.data());
   std::set<std::string> names;
   std::string twice;
-  const auto note_name = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second) {
+  const auto note_name = [&](int depth, HeaderJson::parse_event_t event, HeaderJson& parsed) {
+    if (event == HeaderJson::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second) {
       twice = parsed.get<std::string>();
     }
     return true;
   };
-  Json json;
+  HeaderJson json;
   try {
-    json = Json::parse(text, text + header.size(), note_name);
-  } catch (const Json::parse_error& error) {
+    json = HeaderJson::parse(text, text + header.size(), note_name);
+  } catch (const HeaderJson::parse_error& error) {
     throw FileError(fmt::format("{}: expected a JSON header, found an error at byte {}", file,
                                 kLengthBytes + (error.byte == 0 ? 0 : error.byte - 1)));
-  } catch (const Json::out_of_range&) {
+  } catch (const HeaderJson::out_of_range&) {
     throw FileError(fmt::format("{}: expected a JSON header, found a number too large for it", file));
   }
   if (!json.is_object()) {
@@ -129,7 +131,7 @@ Json parse_header(std::span<const std::byte> header, const std::string& file) {
   return json;
 }
 
-std::map<std::string, std::string> read_metadata(const Json& json, const std::string& file) {
+std::map<std::string, std::string> read_metadata(const HeaderJson& json, const std::string& file) {
   std::map<std::string, std::string> metadata;
   const auto complain = [&] { throw FileError(fmt::format("{}: expected strings only in {}", file, kMetadataKey)); };
   if (!json.is_object()) {
@@ -173,7 +175,7 @@ FileSummary write_safetensors(const std::filesystem::path& path, std::span<const
   }
   std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
 
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  Json header = Json::object();
   if (!metadata.empty()) {
     header[kMetadataKey] = metadata;
   }
@@ -225,7 +227,7 @@ SafetensorsView::SafetensorsView(std::span<const std::byte> bytes, std::string f
                                 std::min<std::uint64_t>(rest, kMaxHeaderBytes), length));
   }
   data_ = bytes.subspan(kLengthBytes + length);
-  const Json header = parse_header(bytes.subspan(kLengthBytes, length), file_);
+  const HeaderJson header = parse_header(bytes.subspan(kLengthBytes, length), file_);
   for (const auto& [name, entry] : header.items()) {
     if (name == kMetadataKey) {
       metadata_ = read_metadata(entry, file_);

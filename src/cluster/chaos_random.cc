@@ -48,12 +48,12 @@ std::optional<std::uint64_t> random_chaos_seed(std::string_view text) {
 
 std::string random_chaos(std::uint64_t seed, const ChaosBounds& bounds) {
   Dice dice(seed);
-  int workers_to_kill = bounds.survives_a_worker && bounds.workers > 1 ? 1 : 0;
+  int workers_to_kill = bounds.survives_a_worker && bounds.workers > bounds.parts ? 1 : 0;
   int servers_to_kill = bounds.survives_a_server && bounds.servers > 1 ? 1 : 0;
-  int killed_worker = -1;
+  int lost = bounds.workers;  // the first worker of the copy that is lost
   const auto living_worker = [&] {
-    const int worker = dice.roll(0, bounds.workers - 1 - (killed_worker >= 0 ? 1 : 0));
-    return killed_worker >= 0 && worker >= killed_worker ? worker + 1 : worker;
+    const int worker = dice.roll(0, bounds.workers - 1 - (lost < bounds.workers ? bounds.parts : 0));
+    return worker >= lost ? worker + bounds.parts : worker;
   };
   const int count = dice.roll(kLeastEvents, kMostEvents);
   std::string script;
@@ -65,8 +65,9 @@ std::string random_chaos(std::uint64_t seed, const ChaosBounds& bounds) {
     const int kind = i == 0 ? 0 : dice.roll(0, 5);  // of the coordinator's death every job has at least one
     if (kind == 4 && workers_to_kill > 0) {
       --workers_to_kill;
-      killed_worker = dice.roll(0, bounds.workers - 1);
-      event = fmt::format("kill worker {} at {}%", killed_worker, share);
+      const int killed = dice.roll(0, bounds.workers - 1);
+      lost = killed / bounds.parts * bounds.parts;
+      event = fmt::format("kill worker {} at {}%", killed, share);
     } else if (kind == 5 && servers_to_kill > 0) {
       --servers_to_kill;
       event = fmt::format("kill server {} at {}%", dice.roll(0, bounds.servers - 1), share);

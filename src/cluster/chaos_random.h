@@ -11,6 +11,7 @@ namespace distbelief {
 struct ChaosBounds {
   int workers = 1;
   int servers = 0;
+  int parts = 1;                   ///< workers that hold one copy of the network together: with one, all of them end
   bool survives_a_worker = false;  ///< the death of one, as long as another lives
   bool survives_a_server = false;
 };

@@ -17,6 +17,8 @@ TEST(ChaosRandom, EverySeedGivesAScriptThatFits) {
     for (const ChaosBounds& bounds :
          {ChaosBounds{.workers = 1}, ChaosBounds{.workers = 3, .servers = 2},
           ChaosBounds{.workers = 2, .servers = 2, .survives_a_worker = true},
+          ChaosBounds{.workers = 6, .parts = 3, .survives_a_worker = true},
+          ChaosBounds{.workers = 4, .parts = 4, .survives_a_worker = true},
           ChaosBounds{.workers = 4, .servers = 3, .survives_a_worker = true, .survives_a_server = true}}) {
       const std::string text = random_chaos(seed, bounds);
       EXPECT_EQ(text, random_chaos(seed, bounds));
@@ -30,14 +32,14 @@ TEST(ChaosRandom, EverySeedGivesAScriptThatFits) {
         EXPECT_GT(*event.share, last) << text;
         last = *event.share;
         if (event.subject.kind == ChaosSubject::Kind::worker) {
-          EXPECT_FALSE(dead.contains(event.subject.number)) << text;
+          EXPECT_FALSE(dead.contains(event.subject.number / bounds.parts)) << text;
           if (event.text.starts_with("kill")) {
-            dead.insert(event.subject.number);
+            dead.insert(event.subject.number / bounds.parts);
           }
         }
         dead_servers += event.text.starts_with("kill server") ? 1 : 0;
       }
-      EXPECT_LE(dead.size(), bounds.survives_a_worker ? 1U : 0U) << text;
+      EXPECT_LE(dead.size(), bounds.survives_a_worker && bounds.workers > bounds.parts ? 1U : 0U) << text;
       EXPECT_LE(dead_servers, bounds.survives_a_server ? 1 : 0) << text;
       scripts.insert(text);
     }

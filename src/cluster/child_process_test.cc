@@ -19,13 +19,13 @@ using testing::HasSubstr;
 
 TEST(ChildProcess, TellsHowItEnded) {
   ChildProcess exits(shell("a", "exit 7"));
-  const auto exited = exits.wait(patience());
+  const auto exited = exits.wait(soon());
   ASSERT_TRUE(exited);
   EXPECT_EQ(exited->exit_code, 7);
   EXPECT_EQ(describe(*exited), "exited with code 7");
 
   ChildProcess dies(shell("b", "kill -9 $$"));
-  const auto killed = dies.wait(patience());
+  const auto killed = dies.wait(soon());
   ASSERT_TRUE(killed);
   EXPECT_EQ(killed->signal, 9);
   EXPECT_EQ(describe(*killed), "was killed by signal 9 (SIGKILL)");
@@ -37,7 +37,7 @@ TEST(ChildProcess, AppendsItsWordsToItsLog) {
   const auto log = folder.path() / "worker.log";
   for (int i = 0; i < 2; ++i) {
     ChildProcess child(shell("a", "echo out; echo error >&2", log));
-    EXPECT_TRUE(child.wait(patience())->ok());
+    EXPECT_TRUE(child.wait(soon())->ok());
   }
   EXPECT_EQ(read_file(log), "out\nerror\nout\nerror\n");
 }
@@ -46,7 +46,7 @@ TEST(ChildProcess, HasTheEnvironmentItWasGivenAndNoOther) {
   const ClusterTestFolder folder;
   const auto log = folder.path() / "log";
   ChildProcess child({.name = "a", .argv = {"/usr/bin/env"}, .environment = {"A=1", "B=two"}, .log = log});
-  EXPECT_TRUE(child.wait(patience())->ok());
+  EXPECT_TRUE(child.wait(soon())->ok());
   EXPECT_EQ(read_file(log), "A=1\nB=two\n");
 }
 
@@ -68,7 +68,7 @@ TEST(ChildProcess, InheritsNoOpenFiles) {
   const FileDescriptor leaked(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
   const auto log = folder.path() / "log";
   ChildProcess child(shell("a", "test ! -e /proc/self/fd/" + std::to_string(leaked.get()), log));
-  EXPECT_TRUE(child.wait(patience())->ok());
+  EXPECT_TRUE(child.wait(soon())->ok());
 }
 
 TEST(ChildProcess, SaysWhichProcessCouldNotBeStarted) {
@@ -110,7 +110,7 @@ TEST(ChildProcess, TakesTheRestOfItsGroupWithItWhenItEnds) {
   const FileDescriptor watch(static_cast<int>(::syscall(SYS_pidfd_open, std::stoi(pipe.next()), 0)));
   ASSERT_TRUE(static_cast<bool>(watch));
   std::ofstream(go.path()) << "go\n";
-  EXPECT_TRUE(child.wait(patience())->ok());
+  EXPECT_TRUE(child.wait(soon())->ok());
   pollfd wait{watch.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&wait, 1, 60'000), 1);
 }

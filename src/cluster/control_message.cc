@@ -14,11 +14,20 @@ namespace {
 constexpr std::size_t kMaxLine = 4096;
 constexpr std::size_t kKinds = std::variant_size_v<ControlMessage>;
 
-constexpr std::array<std::string_view, kKinds> kNames = {
-    "Join",           "Welcome",   "Refused",       "Heartbeat",    "Heard",      "Fenced",
-    "View",           "Lost",      "Order",         "LeaseRequest", "LeaseGrant", "LeaseDone",
-    "FenceConfirmed", "ExitSeen",  "StatusRequest", "StatusReply",  "Notice",     "Leave",
-    "Ended",          "LeasePlan", "LeaseQuestion", "LeaseReports", "ChaosDue",   "OrderAnswer"};
+constexpr std::array<std::string_view, kKinds> kNames = {"Join",           "Welcome",
+                                                         "Refused",        "Heartbeat",
+                                                         "Heard",          "Fenced",
+                                                         "View",           "Lost",
+                                                         "Order",          "LeaseRequest",
+                                                         "LeaseGrant",     "LeaseDone",
+                                                         "FenceConfirmed", "ExitSeen",
+                                                         "StatusRequest",  "StatusReply",
+                                                         "Notice",         "Leave",
+                                                         "Ended",          "LeasePlan",
+                                                         "LeaseQuestion",  "LeaseReports",
+                                                         "ChaosDue",       "OrderAnswer",
+                                                         "ServerHistory",  "ConfigurationRequest",
+                                                         "Configuration",  "ServerNews"};
 
 std::string with_article(std::uint16_t kind) {
   const std::string name = kind_name(kind);
@@ -35,7 +44,7 @@ class Complaint {
     return *this;
   }
   Complaint& role(int role, int lowest) {
-    if (role < lowest || role > control::OBSERVER) {
+    if (role < lowest || role > control::STANDBY) {
       say(fmt::format("role {}", role));
     }
     return *this;
@@ -64,14 +73,14 @@ void examine(const control::OpenLease& lease, Complaint& complaint) {
 }
 void examine(const control::Join& join, Complaint& complaint) {
   complaint.line(join.version(), "version").line(join.token(), "token").line(join.configuration(), "configuration");
-  complaint.line(join.host(), "host").line(join.data_address(), "address").rank(join.rank()).role(join.role(), 0);
+  complaint.line(join.host(), "host").line(join.facts(), "line of facts").rank(join.rank()).role(join.role(), 0);
   complaint.at_least(join.pid(), 0, "pid");
   for (const control::OpenLease& lease : join.holds()) {
     examine(lease, complaint);
   }
 }
 void examine(const control::Member& member, Complaint& complaint) {
-  complaint.line(member.host(), "host").line(member.data_address(), "address").rank(member.rank());
+  complaint.line(member.host(), "host").line(member.facts(), "line of facts").rank(member.rank());
   complaint.role(member.role(), control::WORKER).at_least(member.pid(), 0, "pid");
 }
 void examine(const control::Progress& progress, Complaint& complaint) {
@@ -98,9 +107,12 @@ void examine(const control::Lost& lost, Complaint& complaint) {
 }
 void examine(const control::Order& order, Complaint& complaint) {
   complaint.line(order.reason(), "reason").at_least(order.what(), control::Order::STOP, "order");
-  complaint.at_least(-order.what(), -control::Order::LEAVE, "order").rank(order.rank());
+  complaint.at_least(-order.what(), -control::Order::TAKE_OVER, "order").rank(order.rank());
+  complaint.at_least(order.workers(), 0, "workers").at_least(order.servers(), 0, "servers");
 }
 void examine(const control::OrderAnswer& answer, Complaint& complaint) { complaint.line(answer.text(), "text"); }
+void examine(const control::ConfigurationRequest& /*request*/, Complaint& /*complaint*/) {}
+void examine(const control::Configuration& /*configuration*/, Complaint& /*complaint*/) {}
 void examine(const control::LeaseRequest& request, Complaint& complaint) {
   complaint.at_least(request.samples(), 1, "samples");
 }
@@ -150,6 +162,18 @@ void examine(const control::StatusReply& reply, Complaint& complaint) {
     examine(row.progress(), complaint);
     complaint.line(row.reason(), "reason").at_least(row.state(), 0, "state");
     complaint.at_least(-row.state(), -control::MemberStatus::LOST, "state");
+  }
+}
+void examine(const control::ServerNews& news, Complaint& complaint) {
+  complaint.at_least(news.what(), control::ServerHistory::Event::JOINED, "event");
+  complaint.at_least(-news.what(), -control::ServerHistory::Event::MOVED, "event");
+  complaint.at_least(news.shelf(), 0, "shelf").rank(news.primary()).rank(news.backup());
+}
+void examine(const control::ServerHistory& history, Complaint& complaint) {
+  for (const control::ServerHistory::Event& event : history.events()) {
+    complaint.line(event.host(), "host").at_least(event.rank(), 0, "rank").at_least(event.what(), 0, "event");
+    complaint.at_least(-event.what(), -control::ServerHistory::Event::MOVED, "event");
+    complaint.at_least(event.shelf(), 0, "shelf").rank(event.backup());
   }
 }
 void examine(const control::ChaosDue& due, Complaint& complaint) { complaint.line(due.event(), "event"); }
@@ -215,6 +239,8 @@ control::Role to_wire(Role role) {
       return control::LAUNCHER;
     case Role::observer:
       return control::OBSERVER;
+    case Role::standby:
+      return control::STANDBY;
   }
   check(false, "a role that has no number on the wire");
   return control::ANY;
@@ -230,6 +256,8 @@ Role from_wire(control::Role role) {
       return Role::launcher;
     case control::OBSERVER:
       return Role::observer;
+    case control::STANDBY:
+      return Role::standby;
     default:
       return Role::any;
   }
@@ -243,7 +271,7 @@ control::Member to_wire(const MemberInfo& member) {
   wire.set_rank(member.rank.value);
   wire.set_host(member.host);
   wire.set_pid(member.pid);
-  wire.set_data_address(member.data_address);
+  wire.set_facts(member.facts);
   return wire;
 }
 
@@ -254,7 +282,7 @@ MemberInfo from_wire(const control::Member& member) {
           .rank = Rank{member.rank()},
           .host = member.host(),
           .pid = member.pid(),
-          .data_address = member.data_address()};
+          .facts = member.facts()};
 }
 
 View from_wire(const control::View& wire) {
@@ -262,7 +290,8 @@ View from_wire(const control::View& wire) {
             .number = wire.number(),
             .reason = wire.reason(),
             .peaceful = wire.peaceful(),
-            .complete = wire.complete()};
+            .complete = wire.complete(),
+            .awaited = static_cast<int>(wire.awaited())};
   for (const control::Member& member : wire.members()) {
     view.members.push_back(from_wire(member));
   }
@@ -320,6 +349,18 @@ LeaseQuestion from_wire(const control::LeaseQuestion& wire) {
     question.held.push_back(from_wire(lease));
   }
   return question;
+}
+
+ServerHistory from_wire(const control::ServerHistory& wire) {
+  ServerHistory history;
+  for (const control::ServerHistory::Event& event : wire.events()) {
+    history.events.push_back({.what = static_cast<ServerHistory::What>(event.what()),
+                              .rank = Rank{event.rank()},
+                              .host = event.host(),
+                              .shelf = event.shelf(),
+                              .backup = Rank{event.backup()}});
+  }
+  return history;
 }
 
 }  // namespace distbelief

@@ -18,7 +18,8 @@ using ControlMessage =
                  control::View, control::Lost, control::Order, control::LeaseRequest, control::LeaseGrant,
                  control::LeaseDone, control::FenceConfirmed, control::ExitSeen, control::StatusRequest,
                  control::StatusReply, control::Notice, control::Leave, control::Ended, control::LeasePlan,
-                 control::LeaseQuestion, control::LeaseReports, control::ChaosDue, control::OrderAnswer>;
+                 control::LeaseQuestion, control::LeaseReports, control::ChaosDue, control::OrderAnswer,
+                 control::ServerHistory, control::ConfigurationRequest, control::Configuration, control::ServerNews>;
 
 /// Far above the view of a job with a thousand members.
 inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20;
@@ -54,5 +55,6 @@ control::OpenLease to_wire(const Lease& lease);
 Lease from_wire(const control::OpenLease& lease);
 control::LeaseReport to_wire(const LeaseReport& report);
 LeaseQuestion from_wire(const control::LeaseQuestion& question);
+ServerHistory from_wire(const control::ServerHistory& history);
 
 }  // namespace distbelief

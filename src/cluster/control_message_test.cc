@@ -54,7 +54,7 @@ TEST(ControlMessage, NumbersWhatMustNotGetLost) {
 
 TEST(ControlMessage, RefusesUnknownKinds) {
   EXPECT_EQ(decode(0, "").reason(), "a message of unknown kind 0");
-  EXPECT_EQ(decode(25, "").reason(), "a message of unknown kind 25");
+  EXPECT_EQ(decode(99, "").reason(), "a message of unknown kind 99");
   EXPECT_EQ(decode(0xFFFF, "").reason(), "a message of unknown kind 65535");
 }
 
@@ -97,7 +97,7 @@ TEST(ControlMessage, CarriesAViewAsOthersSeeIt) {
                         .rank = Rank{2},
                         .host = "alpha",
                         .pid = 4711,
-                        .data_address = "tcp:alpha:1"};
+                        .facts = "tcp:alpha:1"};
   control::View wire;
   wire.set_number(3);
   wire.set_complete(true);

@@ -24,6 +24,7 @@ constexpr int kMostStrangersTold = 200;  // lines of a log that anybody could ma
 std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 constexpr std::string_view kStateName = "coordinator.state";
+constexpr std::chrono::seconds kBetweenWrites{1};  // of a store that does not take them
 
 /// What the coordinator before wrote down, if this one takes its place.
 std::optional<control::SavedJob> read_saved(Store& store, const CoordinatorOptions& options) {
@@ -43,6 +44,7 @@ JobRules settled(JobRules rules, const std::optional<control::SavedJob>& before)
   if (before) {
     rules.token = before->token();
     rules.configuration = before->configuration();
+    rules.invitation = before->invitation();
   } else if (rules.token.empty()) {
     rules.token = make_token();
   }
@@ -65,13 +67,14 @@ class Coordinator::Loop : public MessageServer::Handler {
  public:
   explicit Loop(CoordinatorOptions options)
       : options_(std::move(options)),
-        store_(options_.run_folder),
-        before_(read_saved(store_, options_)),
+        store_(options_.store ? options_.store : std::make_shared<FileStore>(options_.run_folder)),
+        before_(read_saved(*store_, options_)),
         rules_(settled(options_.rules, before_)),
-        state_(rules_, begin_term(store_), Clock::now(), before_ ? &*before_ : nullptr),
+        state_(rules_, store_->begin_term(), Clock::now(), before_ ? &*before_ : nullptr),
         first_saved_(state_.saved()),
-        server_(std::make_unique<MessageServer>(before_ ? Address::parse(before_->listen()) : options_.listen, *this,
-                                                server_options(options_))) {
+        server_(std::make_unique<MessageServer>(
+            before_ && !options_.elsewhere ? Address::parse(before_->listen()) : options_.listen, *this,
+            server_options(options_))) {
     address_ = server_->address();
     listen_ = address_.text();
     std::vector<Address> alternatives;
@@ -84,28 +87,39 @@ class Coordinator::Loop : public MessageServer::Handler {
       address_ = alternatives.front();
       alternatives.erase(alternatives.begin());
     }
-    persist(first_saved_);  // before anybody can find it
-    write_job_file(options_.run_folder, {.address = address_,
-                                         .alternatives = std::move(alternatives),
-                                         .token = rules_.token,
-                                         .pid = ::getpid(),
-                                         .term = state_.term(),
-                                         .started = utc_now()});
+    if (!write_down(first_saved_)) {  // before anybody can find it
+      throw Error(store_->why_not());
+    }
+    if (!unwritten_.empty() && options_.log) {
+      options_.log(unwritten_);
+    }
+    const JobFile found = {.address = address_,
+                           .alternatives = std::move(alternatives),
+                           .token = rules_.token,
+                           .pid = ::getpid(),
+                           .term = state_.term(),
+                           .started = utc_now()};
+    store_->publish(job_file_text(found));
+    if (!options_.run_folder.empty()) {
+      write_job_file(options_.run_folder, found);
+    }
     ready_server_ = server_.get();
   }
 
   ~Loop() override {
-    std::error_code ignored;
-    std::filesystem::remove(job_file_path(options_.run_folder), ignored);
+    remove_job_file();
     server_.reset();  // before what its thread uses
-    if (ending_) {
-      store_.remove(kStateName);
+    if (ending_ && !ending_->deposed) {
+      store_->remove(kStateName);
     }
   }
 
   void opened(ConnectionId id, const std::string& peer) override { strangers_[id] = peer; }
 
   void message(ConnectionId id, Message message) override {
+    if (!may_act()) {
+      return;
+    }
     auto decoded = decode_control(message);
     if (decoded.ok()) {
       state_.received(id, std::move(decoded.message()), Clock::now());
@@ -122,8 +136,10 @@ class Coordinator::Loop : public MessageServer::Handler {
         options_.log(fmt::format("closed the connection from {}, which had not joined: {}", stranger.mapped(), reason));
       }
     }
-    state_.closed(id, Clock::now());
-    carry_out();
+    if (may_act()) {
+      state_.closed(id, Clock::now());
+      carry_out();
+    }
   }
 
   void tick(Clock::time_point /*now*/) override {
@@ -136,8 +152,14 @@ class Coordinator::Loop : public MessageServer::Handler {
     if (ending_) {
       ended_.notify_all();
     }
+    if (!may_act()) {
+      return;
+    }
     if (reason) {
       state_.stop(*reason, Clock::now());
+    }
+    if (ready_server_ != nullptr && !look_after_store()) {
+      return;
     }
     state_.tick(Clock::now());
     carry_out();
@@ -158,6 +180,19 @@ class Coordinator::Loop : public MessageServer::Handler {
   const std::string& token() const { return rules_.token; }
 
  private:
+  /// False for good: what members said since is not answered, and they find out that there is another coordinator.
+  bool may_act() {
+    if (ready_server_ == nullptr) {
+      return true;  // the constructor has not come back; nothing is done before
+    }
+    if (!(ending_ && ending_->deposed) && !store_->may_act()) {
+      depose();
+    }
+    return !(ending_ && ending_->deposed);
+  }
+
+  void depose() { ending_ = JobResult{.reason = store_->why_not(), .deposed = true}; }
+
   void carry_out() {
     MessageServer* server = ready_server_;
     if (server == nullptr) {
@@ -167,7 +202,9 @@ class Coordinator::Loop : public MessageServer::Handler {
     Message encoded;
     for (CoordinatorState::Action& action : state_.take_actions()) {
       if (auto* persisted = std::get_if<CoordinatorState::Persist>(&action)) {
-        persist(std::move(persisted->job));
+        if (!persist(std::move(persisted->job))) {
+          return;  // nothing of what was decided is done
+        }
       } else if (auto* send = std::get_if<CoordinatorState::Send>(&action)) {
         if (send->message != last) {  // a view goes to everybody, and is encoded once
           encoded = encode_control(*send->message);
@@ -192,26 +229,76 @@ class Coordinator::Loop : public MessageServer::Handler {
     }
   }
 
-  /// A disk that is full must not end a job that runs: it is told once, and the next change is tried again.
-  void persist(control::SavedJob job) {
+  /// False when this coordinator must not act any more. A disk that is full, or a store that is out of reach, must not
+  /// end a job that runs: it is told, and tried again.
+  bool write_down(control::SavedJob job) {
     job.set_listen(listen_);
     try {
-      store_.write(kStateName, job.SerializeAsString(), Store::Outlives::the_process);
-      persist_failed_ = false;
+      unwritten_.clear();
+      return store_->write(kStateName, job.SerializeAsString(), Store::Outlives::the_process);
     } catch (const FileError& error) {
-      if (!std::exchange(persist_failed_, true) && options_.log) {
-        options_.log(fmt::format("{}; if this coordinator dies now, the job ends", error.what()));
-      }
+      unwritten_ = fmt::format("{}; if the coordinator dies now, the job ends", error.what());
+      write_again_ = Clock::now() + kBetweenWrites;
+      return true;
     }
   }
 
+  /// What could not be written is tried again, and that nothing could be is told before there is something. False as
+  /// write_down().
+  bool look_after_store() {
+    if (Clock::now() < write_again_ || (unwritten_.empty() && store_->trouble().empty())) {
+      return true;
+    }
+    return persist(state_.saved());
+  }
+
+  bool persist(control::SavedJob job) {
+    const bool failed_before = !unwritten_.empty();
+    if (!write_down(std::move(job))) {
+      depose();
+      return false;
+    }
+    if (failed_before && unwritten_.empty()) {
+      say("what the coordinator knows is written down again");
+    } else if (!failed_before && !unwritten_.empty()) {
+      say(unwritten_);
+    }
+    return true;
+  }
+
+  /// To the log, and to people.
+  void say(const std::string& text) {
+    if (options_.log) {
+      options_.log(text);
+    }
+    state_.announce(text);
+  }
+
+  /// Its own: a coordinator after it may have written another.
+  void remove_job_file() {
+    if (options_.run_folder.empty()) {
+      return;
+    }
+    try {
+      if (read_job_file(options_.run_folder).term != state_.term()) {
+        return;
+      }
+    } catch (const FileError&) {
+      return;  // the launcher was faster
+    }
+    std::error_code ignored;
+    std::filesystem::remove(job_file_path(options_.run_folder), ignored);
+  }
+
   const CoordinatorOptions options_;
-  FileStore store_;
+  const std::shared_ptr<Store> store_;
   const std::optional<control::SavedJob> before_;
   const JobRules rules_;
   Address address_;
   std::string listen_;
-  bool persist_failed_ = false;
+  // The server's thread only, once ready_server_ is set.
+  std::string unwritten_;               // why what was decided last is not in the store; empty when it is
+  Clock::time_point write_again_ = {};  // not before
 
   // The server's thread only, once there is one.
   CoordinatorState state_;

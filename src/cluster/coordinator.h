@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "cluster/job_rules.h"
+#include "cluster/store.h"
 #include "transport/address.h"
 #include "transport/tls_options.h"
 
@@ -23,10 +24,15 @@ struct CoordinatorOptions {
   /// listens.
   std::vector<std::string> advertised_hosts = {};
   std::optional<TlsOptions> tls = {};
-  std::filesystem::path run_folder = {};
-  /// The one that ran in the folder died without having ended: this one listens where it did and takes its place. When
-  /// it had not got so far as to be reached, this one is the first.
+  std::filesystem::path run_folder = {};  ///< empty: the coordinator of a job whose folder this machine may not see
+  /// Where it writes down what its successor must know; without: the run folder. Shared only because options are
+  /// copied: the coordinator alone uses it.
+  std::shared_ptr<Store> store = {};
+  /// The one before died without having ended: this one takes its place. When it had not got so far as to be reached,
+  /// this one is the first.
   bool comes_back = false;
+  /// It takes the place of one on another machine, and listens where it is told to, not where that one did.
+  bool elsewhere = false;
   std::chrono::milliseconds stranger_limit{5'000};  ///< a connection that has not joined by then is closed
   /// One line at a time, on the coordinator's thread.
   std::function<void(const std::string& line)> log = {};
@@ -41,11 +47,13 @@ std::filesystem::path coordinator_state_path(const std::filesystem::path& run_fo
 struct [[nodiscard]] JobResult {
   bool succeeded = false;
   std::string reason = {};
+  /// The job goes on, but this coordinator must not act any more: Store::may_act(). It does nothing since.
+  bool deposed = false;
 };
 
 /// The coordinator of one job, listening from its construction on, with a thread of its own. RUN/job.json says where,
-/// as long as it lives; RUN/coordinator.state has what its successor must know, until the job has ended. What it
-/// decides is CoordinatorState's; this is its sockets, its clock and its file.
+/// as long as it lives, and so does the store, which has what its successor must know, until the job has ended. What it
+/// decides is CoordinatorState's; this is its sockets, its clock and its store.
 class Coordinator {
  public:
   /// Throws InputError when it cannot listen, or cannot write to the run folder.

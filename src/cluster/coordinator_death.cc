@@ -24,6 +24,8 @@ std::string last_seen(const control::Progress& progress) {
              : fmt::format(", last seen after step {}: {}", progress.step(), progress.operation());
 }
 
+constexpr std::chrono::milliseconds kViewDelayAfterLoss{10};
+
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -69,6 +71,19 @@ void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
     return;
   }
   const bool left = record != nullptr && record->state == Record::State::left;
+  if (left && record->info.role == Role::standby && record->leaving) {
+    replacement_failed(*record, exit_text(exit));
+  }
+  if (record == nullptr && phase_ == Phase::running && starting_ + starting_servers_ > 0) {
+    expect_one_less(exit.name().find("server") == std::string::npos ? Role::worker : Role::server);
+    const std::string text =
+        fmt::format("{} (pid {} on {}) {} before it joined", exit.name(), exit.pid(), exit.host(), exit_text(exit));
+    log(text);
+    tell_people(text);
+    if (rules_.awaits_replacements) {
+      change_view(text, kViewDelayAfterLoss);
+    }
+  }
   if (phase_ == Phase::joining && !left && !exit.starts_again()) {
     fail(fmt::format("{} (pid {} on {}) {} before the job began", exit.name(), exit.pid(), exit.host(),
                      exit_text(exit)));
@@ -94,11 +109,29 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     return;
   }
   log(fmt::format("lost {}: {}", describe(record.info), record.reason));
+  if (record.info.role == Role::standby) {
+    tell_people(fmt::format("{} {}", describe(record.info), record.reason));
+    if (record.leaving) {
+      replacement_failed(record, record.reason);
+    }
+    return;
+  }
+  if (serves(record)) {  // others held nothing, and nobody counts on them
+    note_server(control::ServerHistory::Event::LOST, record);
+    keep_the_last_servers();
+    tell_server_history();
+  }
+  if (record.info.role == Role::worker) {
+    replace(record);
+  }
   control::Lost lost;
   *lost.mutable_member() = to_wire(record.info);
   lost.set_reason(record.reason);
   tell_all(lost, &record);
   if (record.info.role == Role::launcher) {
+    if (rules_.outlives_launcher) {
+      return;
+    }
     fail(fmt::format("{} is gone: it {}", describe(record.info), record.reason));
     return;
   }
@@ -110,7 +143,7 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     }
     return;
   }
-  change_view(fmt::format("{} {}", describe(record.info), record.reason), std::chrono::milliseconds(10));
+  change_view(fmt::format("{} {}", describe(record.info), record.reason), kViewDelayAfterLoss);
   if (rules_.servers > 0 && rules_.parts > 1 && record.info.role == Role::worker) {
     give_up_copy_of(record);
   }
@@ -123,6 +156,39 @@ void CoordinatorState::give_up_copy_of(const Record& record) {
       declare_lost(mate, fmt::format("is of no use without {}, which holds another part of its copy of the network",
                                      describe(record.info)));
       return;  // which has given up the rest
+    }
+  }
+}
+
+const Straggler* CoordinatorState::find_straggler(const Record& record) const {
+  const auto watch = stragglers_.find(record.info.rank.value % rules_.parts);
+  return record.living() && watch != stragglers_.end() ? watch->second.find(record.info.id) : nullptr;
+}
+
+void CoordinatorState::look_for_stragglers() {
+  if (phase_ != Phase::running) {
+    return;
+  }
+  std::map<int, std::vector<WorkerTimes>> workers;  // those that have the same part of a network
+  for (const auto& [id, record] : roster_.records()) {
+    // Who came to a network that is cut has the part that was free, which its rank does not say.
+    const bool has_known_part = rules_.parts == 1 || record.info.rank.value < rules_.workers;
+    if (record.info.role == Role::worker && record.living() && has_known_part) {
+      const control::Progress& progress = record.progress;
+      workers[record.info.rank.value % rules_.parts].push_back(
+          {id,
+           {progress.timed_steps(), progress.computed_seconds(), progress.loaded_seconds(),
+            progress.linked_seconds()}});
+    }
+  }
+  for (const auto& [part, times] : workers) {
+    StragglerWatch& watch = stragglers_.try_emplace(part, rules_.straggler_limit).first->second;
+    for (const StragglerWatch::News& news : watch.look(times, now_)) {
+      const std::string text =
+          fmt::format("{} {}", describe(roster_.find(news.worker)->info),
+                      news.straggler ? describe(*news.straggler) : "is no longer slower than the others");
+      log(text);
+      tell_people(text);
     }
   }
 }

@@ -28,9 +28,18 @@ void CoordinatorState::settle() {
     return;  // who is there is not known yet
   }
   grace_until_.reset();
-  if (phase_ == Phase::joining && roster_.complete() && (!rules_.has_launcher || roster_.living(Role::launcher) > 0)) {
+  const bool standbys_are_there =
+      roster_.living(Role::standby) >= rules_.standbys || now_ >= join_deadline_ - rules_.join_limit / 2;
+  if (phase_ == Phase::joining && roster_.complete() && standbys_are_there &&
+      (!rules_.has_launcher || roster_.living(Role::launcher) > 0)) {
     phase_ = Phase::running;
     roster_.begin();
+    for (const Record* member : roster_.members()) {
+      if (may_serve(*member)) {
+        note_server(control::ServerHistory::Event::BEGAN, *member);
+      }
+    }
+    tell_server_history();
     view_reasons_ = {"all processes joined"};
     issue_view();
   }
@@ -61,6 +70,9 @@ void CoordinatorState::begin_stop(const std::string& reason, milliseconds limit)
     return;
   }
   unsaved_ = true;
+  if (awaited() > 0) {
+    change_view("nobody is waited for any more: " + reason, milliseconds(0));
+  }
   phase_ = Phase::stopping;
   stop_reason_ = reason;
   stop_limit_ = limit;
@@ -83,16 +95,16 @@ control::OrderAnswer CoordinatorState::order_to_leave(const control::Order& orde
   const std::vector<const Record*> members = roster_.members();
   const auto found =
       std::ranges::find_if(members, [&](const Record* member) { return member->info.rank.value == order.rank(); });
-  const int copies = roster_.living(Role::worker) / rules_.parts;
+  const int copies = roster_.staying(Role::worker) / rules_.parts;
   if (found == members.end()) {
     answer.set_text(fmt::format("the job has no member {}: 'distbelief status' shows who is there", order.rank()));
   } else if (phase_ != Phase::running) {
     answer.set_text(fmt::format("the job is {}", phase_text()));
-  } else if ((*found)->info.role != Role::worker) {
-    answer.set_text(fmt::format("{} holds parameters, and stays", describe((*found)->info)));
+  } else if ((*found)->info.role == Role::server) {
+    return order_server_to_leave(**found);
   } else if (!rules_.workers_may_leave) {
     answer.set_text("the workers of this job cannot do without each other: stop it, and go on with --resume and fewer");
-  } else if (copies <= 1) {
+  } else if (copies <= 1 && !(*found)->leaving) {
     answer.set_text(fmt::format("{} is the last that trains: stop the job instead", describe((*found)->info)));
   }
   if (!answer.text().empty()) {
@@ -104,7 +116,10 @@ control::OrderAnswer CoordinatorState::order_to_leave(const control::Order& orde
       control::Order told = order;
       told.set_term(term_);
       told.set_rank(member->info.rank.value);
-      tell(*roster_.find(member->info.id), told);
+      Record& leaver = *roster_.find(member->info.id);
+      leaver.leaving = true;
+      unsaved_ = true;
+      tell(leaver, told);
       names += (names.empty() ? "" : ", ") + describe(member->info);
     }
   }
@@ -150,6 +165,9 @@ void CoordinatorState::end() {
 
 void CoordinatorState::change_view(const std::string& reason, milliseconds delay) {
   unsaved_ = true;
+  if (view_number_ == 0) {
+    return;  // the job has not begun, and will not
+  }
   view_reasons_.push_back(reason);
   view_due_ = std::min(view_due_.value_or(now_ + delay), now_ + delay);
 }
@@ -169,6 +187,7 @@ control::View CoordinatorState::make_view(const std::string& reason) const {
   view.set_number(view_number_);
   view.set_reason(reason);
   view.set_complete(roster_.complete());
+  view.set_awaited(static_cast<std::uint32_t>(awaited()));
   view.set_peaceful(std::none_of(roster_.records().begin(), roster_.records().end(), [](const auto& entry) {
     const Record& record = entry.second;
     return record.takes_part() && !record.living() && !(record.state == Record::State::left && record.succeeded);
@@ -187,6 +206,9 @@ control::View CoordinatorState::make_view(const std::string& reason) const {
 std::string CoordinatorState::phase_text() const {
   switch (phase_) {
     case Phase::joining:
+      if (roster_.complete()) {
+        return "waiting for standbys";
+      }
       return fmt::format("waiting for {}: {}", roster_.missing_count(), roster_.missing());
     case Phase::running:
       return "running";
@@ -217,6 +239,9 @@ control::StatusReply CoordinatorState::status(Clock::time_point now) const {
     *row.mutable_progress() = record.progress;
     row.set_seconds_since_heard(std::chrono::duration<double>(now - record.heard_at).count());
     row.set_reason(record.reason);
+    if (const Straggler* straggler = find_straggler(record); straggler != nullptr) {
+      row.set_slow(describe(*straggler));
+    }
   }
   return reply;
 }

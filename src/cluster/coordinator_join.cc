@@ -79,8 +79,20 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     refuse(connection, join, fmt::format("the job is {}", phase_text()));
     return;
   }
+  const bool takes_over = takes_part && wanted != Role::standby && was_called(join);
   if (phase_ == Phase::running && takes_part && !rules_.takes_late_members) {
-    refuse(connection, join, "the job has begun and takes nobody in any more");
+    if (!rules_.awaits_replacements) {
+      refuse(connection, join, "the job has begun and takes nobody in any more");
+      return;
+    }
+    const bool was_started = starting_ > 0 && join.launch() != 0;
+    if (wanted != Role::standby && !takes_over && !was_started) {
+      refuse(connection, join, "the job takes workers in only in the places of those that die: join with --standby");
+      return;
+    }
+  }
+  if (phase_ == Phase::running && wanted == Role::server && !rules_.servers_may_change) {
+    refuse(connection, join, "the servers of this job stay as they are");
     return;
   }
   for (auto& [id, record] : roster_.records()) {
@@ -101,7 +113,7 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
                    .rank = place.rank,
                    .host = join.host(),
                    .pid = join.pid(),
-                   .data_address = join.data_address()};
+                   .facts = join.facts()};
   newcomer.nonce = join.nonce();
   newcomer.launch = join.launch();
   newcomer.term = term_;
@@ -115,6 +127,12 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     log(fmt::format("{} joined", describe(record.info)));
   }
   if (phase_ == Phase::running && record.takes_part()) {
+    if (server_history_.events_size() > 0) {
+      tell(record, server_history_);
+    }
+    if (record.launch != 0 && !takes_over) {
+      expect_one_less(record.info.role);
+    }
     change_view(fmt::format("{} joined", describe(record.info)), std::chrono::milliseconds(10));
   }
 }
@@ -144,6 +162,12 @@ void CoordinatorState::resume(ConnectionId connection, Record& record, const con
   for (const SharedControlMessage& message : record.outbox.waiting()) {
     actions_.emplace_back(Send{connection, message});
   }
+}
+
+void CoordinatorState::on(Record& record, const control::ConfigurationRequest& /*request*/) {
+  control::Configuration configuration;
+  configuration.set_text(rules_.invitation);
+  tell(record, configuration);
 }
 
 void CoordinatorState::welcome(Record& record) {

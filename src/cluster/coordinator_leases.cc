@@ -9,7 +9,8 @@
 namespace distbelief {
 
 void CoordinatorState::on(Record& record, const control::LeasePlan& plan) {
-  const bool leads = rules_.servers > 0 ? record.info.role == Role::server : record.info.rank == Rank{0};
+  const bool has_servers = rules_.servers > 0 || rules_.workers_serve;
+  const bool leads = has_servers ? may_serve(record) : record.info.rank == Rank{0};
   const bool recovers = recovery_.has_value();
   if (recovers && (recovery_->question == 0 || plan.answers() != recovery_->question)) {
     return;  // of a question that was asked again, or said to the coordinator before
@@ -134,15 +135,10 @@ void CoordinatorState::fence(const Record& record) {
     recovery_->question = 0;  // what was answered may not be true any more
     recovery_->held.erase(record.info.id);
   }
+  if (may_serve(record)) {
+    confirm_no_fence(record);
+  }
   if (record.info.role == Role::server) {
-    std::vector<std::uint64_t> waiting;
-    for (auto& [incarnation, fence] : fences_) {
-      fence.unconfirmed.erase(record.info.id);
-      waiting.push_back(incarnation);
-    }
-    for (const std::uint64_t incarnation : waiting) {
-      settle_fence(incarnation);
-    }
     return;
   }
   const std::uint64_t holder = lease_holder(record).info.id;
@@ -153,11 +149,22 @@ void CoordinatorState::fence(const Record& record) {
   Fence& fence = fences_[record.info.incarnation];
   fence.member = holder;
   for (const Record* member : roster_.members()) {
-    if (member->info.role == Role::server) {
+    if (serves(*member)) {
       fence.unconfirmed.insert(member->info.id);
     }
   }
   settle_fence(record.info.incarnation);
+}
+
+void CoordinatorState::confirm_no_fence(const Record& server) {
+  std::vector<std::uint64_t> waiting;
+  for (auto& [incarnation, fence] : fences_) {
+    fence.unconfirmed.erase(server.info.id);
+    waiting.push_back(incarnation);
+  }
+  for (const std::uint64_t incarnation : waiting) {
+    settle_fence(incarnation);
+  }
 }
 
 void CoordinatorState::settle_fence(std::uint64_t incarnation) {
@@ -189,7 +196,7 @@ const Record& CoordinatorState::lease_holder(const Record& worker) const {
 }
 
 void CoordinatorState::on(Record& server, const control::FenceConfirmed& confirmed) {
-  if (server.info.role != Role::server) {
+  if (!may_serve(server)) {
     misbehaves(server, "FenceConfirmed");
     return;
   }

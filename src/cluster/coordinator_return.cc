@@ -26,6 +26,9 @@ control::SavedJob CoordinatorState::saved() const {
   job.set_term(term_);
   job.set_token(rules_.token);
   job.set_configuration(rules_.configuration);
+  job.set_invitation(rules_.invitation);
+  job.set_restarts_used(static_cast<std::uint32_t>(restarts_used_));
+  job.set_starting(static_cast<std::uint32_t>(starting_));
   job.set_phase(static_cast<std::uint32_t>(std::min(phase_, Phase::stopping)));  // its end may not have been heard
   job.set_view(view_number_);
   job.set_view_due(view_due_.has_value());
@@ -36,6 +39,7 @@ control::SavedJob CoordinatorState::saved() const {
   job.set_no_workers(no_workers_);
   job.set_failed(failure_.has_value());
   job.set_failure(failure_.value_or(""));
+  *job.mutable_servers() = server_history_;
   for (const std::string& event : chaos_done_) {
     job.add_chaos_done(event);
   }
@@ -50,6 +54,7 @@ control::SavedJob CoordinatorState::saved() const {
     member.set_launch(record.launch);
     member.set_succeeded(record.succeeded);
     member.set_reason(record.reason);
+    member.set_leaving(record.leaving);
   }
   return job;
 }
@@ -63,6 +68,11 @@ void CoordinatorState::restore(const control::SavedJob& before) {
   stop_limit_ = milliseconds(before.stop_milliseconds());
   stop_deadline_ = now_ + stop_limit_;
   no_workers_ = before.no_workers();
+  restarts_used_ = static_cast<int>(before.restarts_used());
+  starting_ = static_cast<int>(before.starting());
+  starting_since_ = now_;
+  server_history_ = before.servers();
+  server_history_.set_term(term_);
   chaos_done_.insert(before.chaos_done().begin(), before.chaos_done().end());
   if (before.failed()) {
     failure_ = before.failure();
@@ -81,7 +91,8 @@ void CoordinatorState::restore(const control::SavedJob& before) {
     record.launch = saved.launch();
     record.succeeded = saved.succeeded();
     record.reason = saved.reason();
-    record.heard_at = record.disconnected_at = record.moved_at = now_;
+    record.leaving = saved.leaving();
+    record.heard_at = record.disconnected_at = record.moved_at = record.called_at = now_;
     record.is_awaited = record.living();
     missing += record.living() ? 1 : 0;
     roster_.restore(std::move(record));
@@ -126,11 +137,21 @@ void CoordinatorState::begin_anew(Record& record, const control::Join& join) {
     }
   }
   record.outbox.restart(std::move(waiting));
+  if (server_history_.events_size() > 0) {
+    record.outbox.push(std::make_shared<const ControlMessage>(server_history_));
+  }
   if (view_number_ > 0 && !view_due_ && phase_ != Phase::joining) {
     record.outbox.push(std::make_shared<const ControlMessage>(make_view("the coordinator came back")));
   }
   if (phase_ == Phase::stopping) {
     record.outbox.push(std::make_shared<const ControlMessage>(stop_order()));
+  } else if (record.leaving && record.info.role != Role::server) {
+    control::Order order;
+    order.set_what(record.info.role == Role::standby ? control::Order::TAKE_OVER : control::Order::LEAVE);
+    order.set_term(term_);
+    order.set_reason("it was asked to before the coordinator came back");
+    order.set_rank(record.info.rank.value);
+    record.outbox.push(std::make_shared<const ControlMessage>(order));
   }
   if (recovery_) {
     std::vector<Lease>& held = recovery_->held[record.info.id];
@@ -142,10 +163,10 @@ void CoordinatorState::begin_anew(Record& record, const control::Join& join) {
 }
 
 std::vector<Record*> CoordinatorState::lease_servers() {
-  const Role role = rules_.servers > 0 ? Role::server : Role::worker;
+  const bool all_serve = rules_.servers == 0 && !rules_.workers_serve;  // who is lost takes the job along
   std::vector<Record*> servers;
   for (const Record* member : roster_.members()) {
-    if (member->info.role == role) {
+    if (all_serve || serves(*member)) {
       servers.push_back(roster_.find(member->info.id));
     }
   }

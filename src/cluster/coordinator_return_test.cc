@@ -12,18 +12,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Ms = SimulatedJob::Ms;
 
-control::LeaseRequest lease_request(std::int64_t samples = 10) {
-  control::LeaseRequest message;
-  message.set_samples(samples);
-  return message;
-}
-
-control::LeaseDone lease_done(std::uint64_t lease) {
-  control::LeaseDone message;
-  message.set_lease(lease);
-  return message;
-}
-
 control::LeasePlan lease_plan(std::int64_t samples, std::int64_t epochs) {
   control::LeasePlan message;
   message.set_samples_per_epoch(samples);

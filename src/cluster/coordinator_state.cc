@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 
 // At a job's end everybody leaves, and nobody needs to know at once.
 constexpr milliseconds kViewDelayAfterLeave{250};
+constexpr milliseconds kViewDelayWhenAwaited{10};
 
 }  // namespace
 
@@ -24,7 +25,8 @@ CoordinatorState::CoordinatorState(JobRules rules, std::uint64_t term, Clock::ti
       now_(now),
       join_deadline_(now + rules_.join_limit),
       next_incarnation_(first_of_term(term)),
-      roster_(rules_.workers, rules_.servers) {
+      roster_(rules_.workers, rules_.servers),
+      restarts_used_(rules_.restarts_before) {
   check(rules_.workers >= 1 && rules_.servers >= 0, "a job has at least one worker");
   if (rules_.samples_per_epoch > 0) {
     leases_.emplace(LeaseTable::Options{.samples_per_epoch = rules_.samples_per_epoch,
@@ -60,6 +62,7 @@ void CoordinatorState::begin_event(Clock::time_point now) {
   log(fmt::format("stood still for {:.1f} s; all limits begin again", std::chrono::duration<double>(gap).count()));
   join_deadline_ += gap;
   stop_deadline_ += gap;
+  starting_since_ += gap;
   if (grace_until_) {
     *grace_until_ += gap;
   }
@@ -68,6 +71,7 @@ void CoordinatorState::begin_event(Clock::time_point now) {
     record.disconnected_at = now_;
     record.exit_at = now_;
     record.moved_at += gap;
+    record.called_at += gap;
   }
 }
 
@@ -113,6 +117,9 @@ void CoordinatorState::tick(Clock::time_point now) {
   begin_event(now);
   look_for_the_dead();
   look_for_stalls();
+  look_for_stragglers();
+  look_for_wishes_to_leave();
+  look_for_replacements();
   if (phase_ == Phase::joining && now_ >= join_deadline_) {
     const double limit = std::chrono::duration<double>(rules_.join_limit).count();
     const bool lacks_launcher = rules_.has_launcher && roster_.living(Role::launcher) == 0;
@@ -165,9 +172,18 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   if (record.info.role == Role::observer) {
     return;
   }
-  const std::string text = fmt::format("{} {}: {}", describe(record.info), leave.succeeded() ? "left" : "failed",
-                                       leave.result().empty() ? "it said no more" : leave.result());
+  const bool was_asked = leave.succeeded() && leave.result().starts_with("left");
+  const std::string text = was_asked
+                               ? fmt::format("{} {}", describe(record.info), leave.result())
+                               : fmt::format("{} {}: {}", describe(record.info), leave.succeeded() ? "left" : "failed",
+                                             leave.result().empty() ? "it said no more" : leave.result());
   log(text);
+  if (record.info.role == Role::standby) {
+    if (!leave.succeeded() && record.leaving) {
+      replacement_failed(record, leave.result());
+    }
+    return;
+  }
   if (record.info.role == Role::launcher) {
     begin_stop(text, rules_.launcher_stop_limit);
     return;
@@ -188,7 +204,11 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   if (!leave.succeeded() && !one_is_lost) {  // after a loss the others' ends are known to come
     tell_people(text, record.info.id);
   }
-  change_view(text, kViewDelayAfterLeave);
+  const bool somebody_trains = std::ranges::any_of(roster_.records(), [](const auto& entry) {
+    return entry.second.info.role == Role::worker && entry.second.living();
+  });
+  const bool awaited = record.leaving || !somebody_trains;  // by servers, which end when all have gone
+  change_view(text, awaited ? kViewDelayWhenAwaited : kViewDelayAfterLeave);
 }
 
 void CoordinatorState::on(Record& record, const control::Notice& notice) {
@@ -198,8 +218,17 @@ void CoordinatorState::on(Record& record, const control::Notice& notice) {
 void CoordinatorState::on(Record& record, const control::StatusRequest& /*request*/) { tell(record, status(now_)); }
 
 void CoordinatorState::on(Record& record, const control::Order& order) {
-  if (record.takes_part()) {
+  const bool own =
+      record.takes_part() && order.what() == control::Order::LEAVE && order.rank() == record.info.rank.value;
+  if (record.takes_part() && !own) {
     misbehaves(record, "an Order");
+    return;
+  }
+  if (own) {
+    if (!record.wants_to_leave) {
+      log(fmt::format("{} wants to leave: {}", describe(record.info), order.reason()));
+      record.wants_to_leave = now_;
+    }
     return;
   }
   log(fmt::format("{} orders: {}", describe(record.info), order.reason()));
@@ -209,6 +238,10 @@ void CoordinatorState::on(Record& record, const control::Order& order) {
   }
   if (order.what() == control::Order::LEAVE) {
     tell(record, order_to_leave(order));
+    return;
+  }
+  if (order.what() == control::Order::SCALE) {
+    tell(record, order_to_scale(order));
     return;
   }
   control::Order forwarded = order;

@@ -15,6 +15,7 @@
 #include "cluster/job_rules.h"
 #include "cluster/lease_table.h"
 #include "cluster/roster.h"
+#include "cluster/straggler.h"
 
 namespace distbelief {
 
@@ -82,6 +83,9 @@ class CoordinatorState {
   /// As if an observer had ordered it.
   void stop(const std::string& reason, Clock::time_point now);
 
+  /// Tells people.
+  void announce(const std::string& text) { tell_people(text); }
+
   std::vector<Action> take_actions();
   bool ended() const { return phase_ == Phase::ended; }
   std::uint64_t term() const { return term_; }
@@ -105,11 +109,13 @@ class CoordinatorState {
   void on(Record& record, const control::Notice& notice);
   void on(Record& record, const control::StatusRequest& request);
   void on(Record& record, const control::Order& order);
+  void on(Record& record, const control::ConfigurationRequest& request);
   void on(Record& record, const control::ExitSeen& exit);
   void on(Record& record, const control::LeasePlan& plan);
   void on(Record& record, const control::LeaseRequest& request);
   void on(Record& record, const control::LeaseDone& done);
   void on(Record& record, const control::FenceConfirmed& confirmed);
+  void on(Record& record, const control::ServerNews& news);
   void on(Record& record, const control::LeaseReports& reports);
   void on(Record& record, const control::ChaosDue& due);
   template <typename Other>
@@ -123,6 +129,8 @@ class CoordinatorState {
   /// A copy of the network is of no use without one of its parts.
   void give_up_copy_of(const Record& record);
   void look_for_stalls();
+  void look_for_stragglers();
+  const Straggler* find_straggler(const Record& record) const;
 
   // coordinator_leases.cc
   struct WaitingRequest {
@@ -135,7 +143,25 @@ class CoordinatorState {
   void fence(const Record& record);
   /// The member whose name a worker's leases are in: of a copy of several workers the first.
   const Record& lease_holder(const Record& worker) const;
+  /// Nothing is asked any more of a server that is gone.
+  void confirm_no_fence(const Record& server);
   void settle_fence(std::uint64_t incarnation);
+
+  // coordinator_servers.cc
+  /// To be told to all before what follows from it.
+  control::ServerHistory::Event& note_server(control::ServerHistory::Event::What what, const Record& server);
+  void tell_server_history();
+  /// It is a server, or one is inside.
+  bool may_serve(const Record& record) const;
+  /// It began with the job, or was ready since: others come to hold parameters, but do not yet.
+  bool serves(const Record& record) const;
+  /// Those of them that were not asked to leave, in the order of their ranks.
+  std::vector<const Record*> staying_servers() const;
+  /// A server was lost. If nobody stays, those who were to leave have to stay after all: see Ownership.
+  void keep_the_last_servers();
+  control::OrderAnswer order_server_to_leave(const Record& server);
+  /// As many servers leave, or are started, as it takes. Why not, or what is done about it in `done`.
+  std::string scale_servers(int wanted, std::string& done);
 
   // coordinator_return.cc
   void restore(const control::SavedJob& before);
@@ -152,6 +178,38 @@ class CoordinatorState {
   // coordinator_job.cc
   void settle();
   void begin_stop(const std::string& reason, std::chrono::milliseconds limit);
+  // coordinator_scale.cc
+  /// A worker or server whose process was asked to end. When all of a kind were, the job is to stop; else it leaves.
+  void look_for_wishes_to_leave();
+  /// Has as many workers leave, or be started, as it takes; or says why not.
+  control::OrderAnswer order_to_scale(const control::Order& order);
+  std::string scale_workers(int wanted, std::string& done);
+  std::string have_leave(int workers);
+  std::string have_started(int workers, int servers);
+  /// Has the launcher start so many; false when there is none that could.
+  bool tell_to_start(int workers, int servers, const std::string& reason);
+  /// A worker or server that was to be started is there, or will not come.
+  void expect_one_less(Role role) {
+    int& starting = role == Role::server ? starting_servers_ : starting_;
+    starting -= starting > 0 ? 1 : 0;
+    unsaved_ = true;
+  }
+
+  // coordinator_replace.cc
+  /// Somebody becomes a worker in the place of `lost`, which is one, or was to become one: a standby, or a process that
+  /// the launcher starts; if there is either.
+  void replace(const Record& lost);
+  bool call_standby(const Record& lost);
+  bool start_replacement(const Record& lost);
+  /// Where others wait for it: how many have still to come.
+  int awaited() const;
+  /// A process that joins is a standby that was called, and has come.
+  bool was_called(const control::Join& join);
+  /// A standby that was called will not come.
+  void replacement_failed(Record& standby, const std::string& why);
+  /// Those that do not come in time are not waited for.
+  void look_for_replacements();
+
   /// Asks a worker, and its mates of one copy of the network, to leave; or says why not.
   control::OrderAnswer order_to_leave(const control::Order& order);
   void fail(const std::string& reason);
@@ -180,13 +238,20 @@ class CoordinatorState {
   std::uint64_t next_member_ = 1;
   std::uint64_t next_incarnation_;
   Roster roster_;
+  std::map<int, StragglerWatch> stragglers_;  // of workers that have the same part of a network
   std::vector<Action> actions_;
   bool unsaved_ = true;
   std::optional<Clock::time_point> grace_until_;  // of one that came back
 
+  control::ServerHistory server_history_;
   std::uint64_t view_number_ = 0;
   std::optional<Clock::time_point> view_due_;
   std::vector<std::string> view_reasons_;
+
+  int starting_ = 0;                       // workers that the launcher was told to start, and that have not come
+  int starting_servers_ = 0;               // likewise
+  Clock::time_point starting_since_ = {};  // when it was last told so
+  int restarts_used_;                      // of the job, and of workers
 
   bool no_workers_ = false;  // and some there were
   std::string stop_reason_;

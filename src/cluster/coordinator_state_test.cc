@@ -11,18 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-using Ms = std::chrono::milliseconds;
-
-control::LeaseRequest lease_request(std::int64_t samples) {
-  control::LeaseRequest request;
-  request.set_samples(samples);
-  return request;
-}
-control::LeaseDone lease_done(std::uint64_t lease) {
-  control::LeaseDone done;
-  done.set_lease(lease);
-  return done;
-}
+using Ms = SimulatedJob::Ms;
 
 TEST(CoordinatorState, AViewIsPeacefulWhenOnlyThoseAreMissingWhoWereDone) {
   for (const bool succeeded : {true, false}) {
@@ -125,6 +114,20 @@ TEST(CoordinatorState, LeavesGiveOneViewLater) {
   job.pass(Ms(100));
   EXPECT_EQ(job.last<control::View>(two).members_size(), 1);
   EXPECT_THAT(job.take<control::Lost>(two), IsEmpty());
+}
+
+TEST(CoordinatorState, ServersHearAtOnceThatTheLastWorkerHasLeft) {
+  SimulatedJob job({.workers = 1, .servers = 2});
+  const auto worker = job.join();
+  const auto first = job.join(control::SERVER);
+  const auto second = job.join(control::SERVER);
+  job.take<control::View>(second);
+  job.leave(worker);
+  job.pass(Ms(20));
+  EXPECT_EQ(job.last<control::View>(second).members_size(), 2);
+  job.leave(first);
+  job.pass(Ms(20));
+  EXPECT_EQ(job.last<control::View>(second).members_size(), 1);
 }
 
 TEST(CoordinatorState, OrdersGoToAllUnderItsTerm) {

@@ -4,27 +4,22 @@
 #include <sys/random.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "transport/socket/message_client.h"
 
 namespace distbelief {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr std::string_view kTermName = "coordinator.json";
-
 /// Throws FileError: `source`, then what the parser or a missing key complains about.
 template <typename Read>
 auto read_json(const std::string& text, std::string_view source, Read&& read) {
   try {
-    return read(Json::parse(text));
-  } catch (const Json::exception& error) {
+    return read(parse_json(text));
+  } catch (const JsonError& error) {
     throw FileError(fmt::format("{}: {}", source, error.what()));
   } catch (const InputError& error) {
     throw FileError(fmt::format("{}: {}", source, error.what()));
@@ -41,7 +36,7 @@ std::vector<Address> JobFile::addresses() const {
   return all;
 }
 
-void write_job_file(const std::filesystem::path& run_folder, const JobFile& job) {
+std::string job_file_text(const JobFile& job) {
   Json alternatives = Json::array();
   for (const Address& address : job.alternatives) {
     alternatives.push_back(address.text());
@@ -52,15 +47,11 @@ void write_job_file(const std::filesystem::path& run_folder, const JobFile& job)
                      {"pid", job.pid},
                      {"term", job.term},
                      {"started", job.started}};
-  write_file_atomically(job_file_path(run_folder), json_text(json, 2) + "\n", 0600);
+  return json_text(json, 2) + "\n";
 }
 
-JobFile read_job_file(const std::filesystem::path& run_folder) {
-  const auto path = job_file_path(run_folder);
-  if (!std::filesystem::exists(path)) {
-    throw FileError(fmt::format("{}: not there: no job runs in this folder", path.string()));
-  }
-  return read_json(read_file(path), path.string(), [](const Json& json) {
+JobFile parse_job_file(const std::string& text, const std::string& source) {
+  return read_json(text, source, [](const Json& json) {
     JobFile job = {.address = Address::parse(json.at("address").get<std::string>()),
                    .token = json.at("token").get<std::string>(),
                    .pid = json.at("pid").get<int>(),
@@ -71,6 +62,18 @@ JobFile read_job_file(const std::filesystem::path& run_folder) {
     }
     return job;
   });
+}
+
+void write_job_file(const std::filesystem::path& run_folder, const JobFile& job) {
+  write_file_atomically(job_file_path(run_folder), job_file_text(job), 0600);
+}
+
+JobFile read_job_file(const std::filesystem::path& run_folder) {
+  const auto path = job_file_path(run_folder);
+  if (!std::filesystem::exists(path)) {
+    throw FileError(fmt::format("{}: not there: no job runs in this folder", path.string()));
+  }
+  return parse_job_file(read_file(path), path.string());
 }
 
 void remove_stale_job_file(const std::filesystem::path& run_folder) {
@@ -96,16 +99,6 @@ std::string make_token() {
     token += fmt::format("{:02x}", byte);
   }
   return token;
-}
-
-std::uint64_t begin_term(Store& store) {
-  std::uint64_t term = 0;
-  if (const auto text = store.read(kTermName)) {
-    term = read_json(*text, kTermName, [](const Json& json) { return json.at("term").get<std::uint64_t>(); });
-  }
-  ++term;
-  store.write(kTermName, json_text(Json({{"term", term}})) + "\n", Store::Outlives::the_machine);
-  return term;
 }
 
 }  // namespace distbelief

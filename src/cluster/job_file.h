@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cluster/store.h"
 #include "transport/address.h"
 
 namespace distbelief {
@@ -24,6 +23,11 @@ struct JobFile {
   friend bool operator==(const JobFile&, const JobFile&) = default;
 };
 
+/// As it stands in job.json, and in a store beside it.
+std::string job_file_text(const JobFile& job);
+/// Throws FileError that names `source` and what is wrong with it.
+JobFile parse_job_file(const std::string& text, const std::string& source);
+
 /// RUN/job.json.
 std::filesystem::path job_file_path(const std::filesystem::path& run_folder);
 
@@ -39,9 +43,5 @@ void remove_stale_job_file(const std::filesystem::path& run_folder);
 
 /// 128 bits from the system's source of randomness, as 32 hexadecimal digits.
 std::string make_token();
-
-/// The term of the coordinator that now begins: one more than the last of the same store, and durable when it returns.
-/// Throws FileError.
-std::uint64_t begin_term(Store& store);
 
 }  // namespace distbelief

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "cluster/store.h"
 #include "cluster/test_folder.h"
 
 namespace distbelief {
@@ -67,14 +68,14 @@ TEST(JobFile, TokensAreLongAndNeverTheSame) {
   EXPECT_EQ(tokens.begin()->size(), 32U);
 }
 
-TEST(BeginTerm, GivesEachTermOnce) {
+TEST(FileStore, GivesEachTermOnce) {
   const ClusterTestFolder folder;
   FileStore store(folder.path());
-  EXPECT_EQ(begin_term(store), 1U);
-  EXPECT_EQ(begin_term(store), 2U);
-  EXPECT_EQ(begin_term(store), 3U);
+  EXPECT_EQ(store.begin_term(), 1U);
+  EXPECT_EQ(store.begin_term(), 2U);
+  EXPECT_EQ(store.begin_term(), 3U);
   std::ofstream(folder.path() / "coordinator.json") << "?";
-  EXPECT_THROW(begin_term(store), FileError);
+  EXPECT_THROW(store.begin_term(), FileError);
 }
 
 }  // namespace

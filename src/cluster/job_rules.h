@@ -14,12 +14,23 @@ struct JobRules {
   std::string version = {};        ///< of the program; others are refused
   std::string configuration = {};  ///< a digest; workers and servers with another are refused
   std::string token = {};
+  std::string invitation = {};  ///< what a process must know to join, without the token; as text
   int workers = 1;
   int servers = 0;
-  int parts = 1;              ///< workers that hold one copy of the network together, one rank after the other
-  bool has_launcher = false;  ///< one will join, and the job ends when it is gone
-  bool takes_late_members = true;
-  bool workers_may_leave = false;  ///< the others can do without one that is told to
+  /// Without servers: each worker holds parameters, of which another has a copy.
+  bool workers_serve = false;
+  int parts = 1;                   ///< workers that hold one copy of the network together, one rank after the other
+  bool has_launcher = false;       ///< one will join, and the job ends when it is gone
+  bool outlives_launcher = false;  ///< of a coordinator on another machine: the launcher may be lost with its own
+  bool takes_late_members = true;  ///< at any time
+  /// Or only in the places of workers that died, and the others wait for who is to take one.
+  bool awaits_replacements = false;
+  bool workers_may_leave = false;        ///< the others can do without one that is told to
+  bool servers_may_change = false;       ///< others may come while the job runs, and all but the last may leave
+  bool launcher_starts_workers = false;  ///< and servers, when it is told to
+  int standbys = 0;                      ///< that it starts with the job, which waits for them for half of join_limit
+  int restarts = 0;                      ///< of the job, and of workers that die, by the launcher
+  int restarts_before = 0;               ///< of these, how many there were
 
   std::chrono::milliseconds join_limit{60'000};          ///< until all are there
   std::chrono::milliseconds heartbeat{500};              ///< how often members speak
@@ -27,6 +38,9 @@ struct JobRules {
   std::chrono::milliseconds reconnect_limit{500};        ///< a closed connection, and not seen to exit
   std::chrono::milliseconds cut_reconnect_limit{2'000};  ///< the same after a silence: its link was cut, and is back
   std::chrono::milliseconds stall_limit{60'000};         ///< see stall.h; 0: never told
+  std::chrono::milliseconds straggler_limit{10'000};     ///< see straggler.h; 0: never told
+  std::chrono::milliseconds leave_delay{500};            ///< until a worker that wants to may leave: do all want to?
+  std::chrono::milliseconds replacement_limit{20'000};   ///< for who is to take a dead worker's place to be there
   std::chrono::milliseconds stop_limit{60'000};          ///< between the order to stop and the end
   std::chrono::milliseconds launcher_stop_limit{4'000};  ///< the same, when there is no launcher any more
   std::chrono::milliseconds gap_limit{1'000};      ///< longer between two events: the coordinator was stopped, not they

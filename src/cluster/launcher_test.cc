@@ -41,7 +41,7 @@ void say(const std::string& line) { std::ofstream(variable("PIPE")) << line + "\
   for (int i = 0; i < 3; ++i) {
     launcher.start(body("sleeper", {"PIPE=" + variable("PIPE")}, {}));
   }
-  ::_exit(launcher.run_until(patience()) ? 0 : 1);
+  ::_exit(launcher.run_until(soon()) ? 0 : 1);
 }
 
 [[noreturn]] void work() {
@@ -55,15 +55,15 @@ void say(const std::string& line) { std::ofstream(variable("PIPE")) << line + "\
   request.launch = std::stoull(variable(kLaunchVariable));
   EventRecorder events;
   request.on_event = [&](const MemberEvent& event) { events.add(event); };
-  auto joined = Member::join(Address::parse(variable("ADDRESS")), request, patience());
-  if (!joined.member || !joined.member->wait_for_view(1, patience())) {
+  auto joined = Member::join(Address::parse(variable("ADDRESS")), request, soon());
+  if (!joined.member || !joined.member->wait_for_view(1, soon())) {
     ::_exit(1);
   }
   say(std::to_string(::getpid()));
   const auto lost = events.wait_for<MemberLost>();
   say(describe(lost.member) + ": " + lost.reason);
   events.wait_for<Order>();
-  joined.member->leave(true, "stopped", patience());
+  joined.member->leave(true, "stopped", soon());
   joined.member.reset();
   ::_exit(0);
 }
@@ -91,7 +91,7 @@ TEST(Launcher, AHundredStartsAndEndsLeaveNothing) {
     Launcher launcher({});
     launcher.start(shell("a", "exit 0"));
     launcher.start(shell("b", "exit 0"));
-    ASSERT_TRUE(launcher.run_until(patience()));
+    ASSERT_TRUE(launcher.run_until(soon()));
     ASSERT_THAT(launcher.result().ended, SizeIs(2));
     ASSERT_FALSE(launcher.result().culprit);
   }
@@ -105,7 +105,7 @@ TEST(Launcher, StopsTheOthersWhenOneDiesAndShowsItsLastLines) {
   Launcher launcher({.log_lines = 2});
   launcher.start(shell("worker 0", "exec sleep 1000"));
   launcher.start(shell("worker 1", "echo one; echo two; echo three; exit 3", folder.path() / "log"));
-  ASSERT_TRUE(launcher.run_until(patience()));
+  ASSERT_TRUE(launcher.run_until(soon()));
   const auto& result = launcher.result();
   ASSERT_THAT(result.ended, SizeIs(2));
   EXPECT_EQ(result.culprit, 0U);
@@ -127,7 +127,7 @@ TEST(Launcher, LetsTheOthersGoOnWhenTold) {
   }});
   launcher.start(shell("worker 0", "read word < $PIPE; exit 0", {}, &pipe), {}, Launcher::WhenLost::others_go_on);
   launcher.start(shell("worker 1", "kill -9 $$"), {}, Launcher::WhenLost::others_go_on);
-  ASSERT_TRUE(launcher.run_until(patience()));
+  ASSERT_TRUE(launcher.run_until(soon()));
   const auto& result = launcher.result();
   EXPECT_EQ(result.culprit, 0U);
   EXPECT_TRUE(result.ended[1].end.ok());
@@ -142,7 +142,7 @@ TEST(Launcher, KillsAChildThatIgnoresSigterm) {
   EXPECT_FALSE(launcher.run_until(Clock::now()));
   EXPECT_EQ(pipe.next(), "ready");
   launcher.stop();
-  ASSERT_TRUE(launcher.run_until(patience()));
+  ASSERT_TRUE(launcher.run_until(soon()));
   EXPECT_EQ(launcher.result().ended[0].end.signal, SIGKILL);
   EXPECT_TRUE(launcher.result().ended[0].told_to_stop);
   EXPECT_FALSE(launcher.result().culprit);
@@ -152,7 +152,7 @@ TEST(Launcher, AlsoStopsAChildThatStandsStill) {
   Launcher launcher({.kill_after = std::chrono::minutes(10)});
   launcher.start(shell("stopped", "kill -STOP $$; exec sleep 1000"));
   launcher.stop();
-  ASSERT_TRUE(launcher.run_until(patience()));
+  ASSERT_TRUE(launcher.run_until(soon()));
   EXPECT_EQ(launcher.result().ended[0].end.signal, SIGTERM);
 }
 
@@ -160,7 +160,7 @@ TEST(Launcher, StartsADeadProcessAgainAsOftenAsAllowed) {
   std::vector<ProcessExit> exits;
   Launcher launcher({.host = "alpha", .on_exit = [&](const ProcessExit& exit) { exits.push_back(exit); }});
   EXPECT_EQ(launcher.start(shell("worker 0", "exit $DISTBELIEF_LAUNCH"), {.times = 2}), 1U);
-  ASSERT_TRUE(launcher.run_until(patience()));
+  ASSERT_TRUE(launcher.run_until(soon()));
   ASSERT_THAT(exits, SizeIs(3));
   for (int i = 0; i < 3; ++i) {
     const ProcessExit& exit = exits[static_cast<std::size_t>(i)];
@@ -177,7 +177,7 @@ TEST(Launcher, CanBeStoppedFromAnotherThread) {
   Launcher launcher({});
   launcher.start(shell("a", "exec sleep 1000"));
   std::jthread thread([&] { launcher.stop(); });
-  ASSERT_TRUE(launcher.run_until(patience()));
+  ASSERT_TRUE(launcher.run_until(soon()));
   EXPECT_FALSE(launcher.result().culprit);
 }
 
@@ -237,7 +237,7 @@ TEST(Launcher, TellsTheCoordinatorWhoseMembersLearnOfAKillAtOnce) {
   EXPECT_EQ(lost.reason, "was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(pipe.next(), describe(lost.member) + ": " + lost.reason);  // the survivor says the same
   member->order({Order::What::stop, "enough"});
-  ASSERT_TRUE(launcher.run_until(patience()));
+  ASSERT_TRUE(launcher.run_until(soon()));
   EXPECT_EQ(launcher.result().ended[1].pid, second);
   EXPECT_TRUE(launcher.result().ended[1].end.ok()) << last_lines(folder.path() / "log", 100);
   EXPECT_EQ(events.wait_for<JobEnded>().reason, "enough");

@@ -3,6 +3,27 @@
 #include "cluster/member_session.h"
 
 namespace distbelief {
+namespace {
+
+control::Order::What to_wire(Order::What what) {
+  switch (what) {
+    case Order::What::stop:
+      return control::Order::STOP;
+    case Order::What::checkpoint:
+      return control::Order::CHECKPOINT;
+    case Order::What::leave:
+      return control::Order::LEAVE;
+    case Order::What::scale:
+      return control::Order::SCALE;
+    case Order::What::start:
+      return control::Order::START;
+    case Order::What::take_over:
+      break;
+  }
+  return control::Order::TAKE_OVER;
+}
+
+}  // namespace
 
 Member::Joined Member::join(const Address& coordinator, JoinRequest request, Clock::time_point deadline) {
   auto session = std::make_unique<Session>(coordinator, std::move(request));
@@ -26,11 +47,11 @@ void Member::notice(const std::string& text) { session_->say_notice(text); }
 
 void Member::order(const Order& order) {
   control::Order wire;
-  wire.set_what(order.what == Order::What::stop         ? control::Order::STOP
-                : order.what == Order::What::checkpoint ? control::Order::CHECKPOINT
-                                                        : control::Order::LEAVE);
+  wire.set_what(to_wire(order.what));
   wire.set_reason(order.reason);
   wire.set_rank(order.rank.value);
+  wire.set_workers(order.workers);
+  wire.set_servers(order.servers);
   session_->say(wire);
 }
 
@@ -48,6 +69,10 @@ void Member::report_exit(const ProcessExit& exit) {
 
 std::optional<JobStatus> Member::request_status(Clock::time_point deadline) {
   return session_->request_status(deadline);
+}
+
+std::optional<std::string> Member::request_configuration(Clock::time_point deadline) {
+  return session_->request_configuration(deadline);
 }
 
 Member::LeaseAnswer Member::request_lease(std::int64_t samples, Clock::time_point deadline) {
@@ -101,6 +126,16 @@ void Member::confirm_fence(std::uint64_t incarnation, const std::vector<LeasePro
     lease.set_next_push(progress.next_push);
   }
   session_->say(confirmed);
+}
+
+void Member::tell_of_servers(const ServerNews& news) {
+  control::ServerNews message;
+  message.set_what(static_cast<control::ServerHistory::Event::What>(news.what));
+  message.set_shelf(news.shelf);
+  message.set_primary(news.primary.value);
+  message.set_backup(news.backup.value);
+  message.set_changes(news.changes);
+  session_->say(message);
 }
 
 void Member::chaos_due(const std::string& event) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cluster/job_file.h"
 #include "cluster/lease_table.h"
 #include "cluster/membership.h"
 #include "cluster/status.h"
@@ -25,13 +26,15 @@ struct MemberLost {
 };
 /// What somebody wants all members to do.
 struct Order {
-  enum class What : std::uint8_t { stop, checkpoint, leave };
+  enum class What : std::uint8_t { stop, checkpoint, leave, scale, start, take_over };
   What what = What::stop;
   std::string reason = {};
   bool no_workers = false;  ///< stop, because none is left: nobody asked for it
   Rank rank = {};           ///< leave: who is to; whoever hears it is meant
+  int workers = 0;          ///< scale: so many there shall be; start: so many more
+  int servers = 0;          ///< scale: likewise; 0: as many as there are
 };
-/// What became of an order to leave, for who gave it.
+/// What became of an order to leave or to scale, for who gave it.
 struct OrderAnswer {
   bool accepted = false;
   std::string text = {};
@@ -53,7 +56,7 @@ struct CoordinatorLost {
   std::string reason = {};
 };
 using MemberEvent =
-    std::variant<View, MemberLost, Order, Notice, JobEnded, CoordinatorLost, LeaseQuestion, OrderAnswer>;
+    std::variant<View, MemberLost, Order, Notice, JobEnded, CoordinatorLost, LeaseQuestion, OrderAnswer, ServerHistory>;
 
 /// What a process says of itself when it joins, and how patient it is with its coordinator.
 struct JoinRequest {
@@ -64,7 +67,7 @@ struct JoinRequest {
   int pid = 0;
   Role role = Role::any;
   Rank rank = {};
-  std::string data_address = {};
+  std::string facts = {};  ///< for the other members: a line that the control plane does not read
   std::uint64_t launch = 0;  ///< the launcher's number for this process, 0 without one
   std::optional<TlsOptions> tls = {};
 
@@ -74,6 +77,11 @@ struct JoinRequest {
   /// Asked on the member's thread at each heartbeat, and so twice a second; must not block or call the member.
   /// None: nothing to tell.
   std::function<Progress()> progress = {};
+
+  /// Where a job's coordinator can be on another machine than before: asks, by the deadline, how the newest is reached;
+  /// nothing when that is not known. Called on the member's thread, and by join(). The coordinator is then waited for
+  /// as long as return_limit, also when nothing is heard of its machine.
+  std::function<std::optional<JobFile>(Clock::time_point deadline)> find_coordinator = {};
 
   std::chrono::milliseconds silence_limit{2'500};  ///< then the connection is taken for broken, and a new one made
   /// Nothing is heard of the machine that the coordinator is on, for so long: it is lost.
@@ -119,11 +127,13 @@ class Member {
   [[nodiscard]] std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
 
   void notice(const std::string& text);
-  /// For launchers and observers.
+  /// For launchers and observers; and for workers, each of which may order itself to leave.
   void order(const Order& order);
   /// For launchers.
   void report_exit(const ProcessExit& exit);
   [[nodiscard]] std::optional<JobStatus> request_status(Clock::time_point deadline);
+  /// What another process must know to join, besides address and token: JobRules::invitation.
+  [[nodiscard]] std::optional<std::string> request_configuration(Clock::time_point deadline);
 
   /// For the server that leads: what there is to lease. Once, and again for each LeaseQuestion `for_plan`, whose number
   /// it `answers`.
@@ -145,6 +155,8 @@ class Member {
   };
   /// For servers: nothing more is taken from this incarnation (of a MemberLost), and its leases have come so far.
   void confirm_fence(std::uint64_t incarnation, const std::vector<LeaseProgress>& leases);
+  /// A server's: see ServerNews. To be said again until the history has it.
+  void tell_of_servers(const ServerNews& news);
 
   /// For who trains: it is time for the coordinator to die of this event of --chaos. It does so once.
   void chaos_due(const std::string& event);

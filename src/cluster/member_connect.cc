@@ -12,6 +12,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAttemptLimit{1000};
 constexpr milliseconds kBetweenAttempts{20};
+constexpr milliseconds kBetweenSearches{500};
 
 }  // namespace
 
@@ -33,7 +34,24 @@ std::string Member::Session::open(Clock::time_point deadline) {
     if (Clock::now() + kBetweenAttempts >= deadline) {
       return fmt::format("no coordinator was reached: {}", reason);
     }
+    follow_coordinator();
     std::this_thread::sleep_for(kBetweenAttempts);
+  }
+}
+
+void Member::Session::follow_coordinator() {
+  if (request_.find_coordinator && Clock::now() >= next_search_) {
+    next_search_ = Clock::now() + kBetweenSearches;
+    const std::optional<JobFile> found = request_.find_coordinator(Clock::now() + kAttemptLimit);
+    if (found && found->term >= term()) {
+      addresses_ = found->addresses();
+    }
+  }
+  // The one that worked before is tried in between, as long as it is the coordinator's.
+  if (address_ != worked_ && std::ranges::find(addresses_, worked_) != addresses_.end()) {
+    address_ = worked_;
+  } else {
+    address_ = addresses_[next_address_++ % addresses_.size()];
   }
 }
 
@@ -87,7 +105,7 @@ control::Join Member::Session::make_join() const {
   join.set_pid(request_.pid);
   join.set_role(to_wire(request_.role));
   join.set_rank(request_.rank.value);
-  join.set_data_address(request_.data_address);
+  join.set_facts(request_.facts);
   join.set_launch(request_.launch);
   join.set_nonce(nonce_);
   join.set_member(self_.id);
@@ -161,7 +179,7 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
              .rank = Rank{welcome.rank()},
              .host = request_.host,
              .pid = request_.pid,
-             .data_address = request_.data_address};
+             .facts = request_.facts};
     operation_since_ = Clock::now();
   }
   heartbeat_ = milliseconds(welcome.heartbeat_milliseconds());
@@ -169,6 +187,7 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
       std::max(request_.coordinator_limit, request_.return_limit.value_or(milliseconds(welcome.return_milliseconds())));
   heard_at_ = next_heartbeat_ = Clock::now();
   client_ = std::move(client);
+  worked_ = address_;
   for (const SharedControlMessage& message : outbox_.waiting()) {
     static_cast<void>(client_->send(encode_control(*message)));  // if it breaks, the next connection begins here again
   }
@@ -185,8 +204,9 @@ bool Member::Session::reconnect(const std::stop_token& stop) {
     if (tried.answered) {
       answered_at = Clock::now();
     }
-    // Where the machine says that nobody listens, the coordinator died, and somebody may start it again.
-    const bool machine_is_there = Clock::now() - answered_at < request_.coordinator_limit;
+    // Where the machine says that nobody listens, the coordinator died, and somebody may start it again; and where it
+    // may be on another machine, this one tells nothing.
+    const bool machine_is_there = request_.find_coordinator || Clock::now() - answered_at < request_.coordinator_limit;
     deadline = heard_at_ + (machine_is_there ? return_limit_ : request_.coordinator_limit);
     switch (tried.kind) {
       case Attempt::Kind::joined:
@@ -198,6 +218,7 @@ bool Member::Session::reconnect(const std::stop_token& stop) {
       case Attempt::Kind::left:
         return false;
       case Attempt::Kind::failed:
+        follow_coordinator();
         break;
     }
     std::unique_lock lock(mutex_);

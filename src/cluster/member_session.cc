@@ -32,10 +32,31 @@ MemberStatus from_wire(const control::MemberStatus& row) {
                        .samples_per_second = progress.samples_per_second(),
                        .loss = progress.loss(),
                        .operation = progress.operation(),
-                       .waits_for_others = progress.waits_for_others()},
+                       .waits_for_others = progress.waits_for_others(),
+                       .times = {progress.timed_steps(), progress.computed_seconds(), progress.loaded_seconds(),
+                                 progress.linked_seconds()},
+                       .share = progress.share()},
           .operation_seconds = progress.operation_seconds(),
           .seconds_since_heard = row.seconds_since_heard(),
-          .reason = row.reason()};
+          .reason = row.reason(),
+          .slow = row.slow()};
+}
+
+Order::What what_from_wire(control::Order::What what) {
+  switch (what) {
+    case control::Order::CHECKPOINT:
+      return Order::What::checkpoint;
+    case control::Order::LEAVE:
+      return Order::What::leave;
+    case control::Order::SCALE:
+      return Order::What::scale;
+    case control::Order::START:
+      return Order::What::start;
+    case control::Order::TAKE_OVER:
+      return Order::What::take_over;
+    default:
+      return Order::What::stop;
+  }
 }
 
 JobStatus from_wire(const control::StatusReply& reply) {
@@ -52,7 +73,11 @@ JobStatus from_wire(const control::StatusReply& reply) {
 }  // namespace
 
 Member::Session::Session(Address coordinator, JoinRequest request)
-    : address_(std::move(coordinator)), request_(std::move(request)), nonce_(draw_nonce()) {}
+    : request_(std::move(request)),
+      nonce_(draw_nonce()),
+      address_(std::move(coordinator)),
+      worked_(address_),
+      addresses_({address_}) {}
 
 Member::Session::~Session() {
   thread_.request_stop();
@@ -144,6 +169,11 @@ void Member::Session::send_heartbeat_locked() {
   progress.set_operation(now.operation);
   progress.set_operation_seconds(seconds_since(operation_since_));
   progress.set_waits_for_others(now.waits_for_others);
+  progress.set_timed_steps(now.times.steps);
+  progress.set_computed_seconds(now.times.computed);
+  progress.set_loaded_seconds(now.times.loaded);
+  progress.set_linked_seconds(now.times.linked);
+  progress.set_share(now.share);
   heartbeat.set_received(received_);
   static_cast<void>(client_->send(encode_control(heartbeat)));  // a broken connection is found out by receive()
 }
@@ -203,15 +233,24 @@ bool Member::Session::on(const control::Order& order) {
   if (order.term() < term()) {
     return true;
   }
-  deliver(Order{order.what() == control::Order::STOP         ? Order::What::stop
-                : order.what() == control::Order::CHECKPOINT ? Order::What::checkpoint
-                                                             : Order::What::leave,
-                order.reason(), order.no_workers(), Rank{order.rank()}});
+  deliver(Order{.what = what_from_wire(order.what()),
+                .reason = order.reason(),
+                .no_workers = order.no_workers(),
+                .rank = Rank{order.rank()},
+                .workers = order.workers(),
+                .servers = order.servers()});
   return true;
 }
 
 bool Member::Session::on(const control::OrderAnswer& answer) {
   deliver(OrderAnswer{answer.accepted(), answer.text()});
+  return true;
+}
+
+bool Member::Session::on(const control::Configuration& configuration) {
+  const std::scoped_lock lock(mutex_);
+  configuration_ = configuration.text();
+  changed_.notify_all();
   return true;
 }
 
@@ -237,6 +276,13 @@ bool Member::Session::on(const control::StatusReply& reply) {
 bool Member::Session::on(const control::LeaseQuestion& question) {
   if (question.term() >= term()) {
     deliver(from_wire(question));
+  }
+  return true;
+}
+
+bool Member::Session::on(const control::ServerHistory& history) {
+  if (history.term() >= term()) {
+    deliver(from_wire(history));
   }
   return true;
 }
@@ -327,6 +373,13 @@ std::optional<JobStatus> Member::Session::request_status(Clock::time_point deadl
   }
   changed_.wait_until(lock, deadline, [&] { return over_ || status_.has_value(); });
   return std::exchange(status_, std::nullopt);
+}
+
+std::optional<std::string> Member::Session::request_configuration(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  say_locked(control::ConfigurationRequest());
+  changed_.wait_until(lock, deadline, [&] { return over_ || configuration_.has_value(); });
+  return configuration_;
 }
 
 bool Member::Session::flush(Clock::time_point deadline) {

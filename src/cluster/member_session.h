@@ -34,6 +34,7 @@ class Member::Session {
   std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
   LeaseAnswer request_lease(std::int64_t samples, Clock::time_point deadline);
   std::optional<JobStatus> request_status(Clock::time_point deadline);
+  std::optional<std::string> request_configuration(Clock::time_point deadline);
   bool flush(Clock::time_point deadline);
   void cut_off(Clock::time_point until);
   bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);
@@ -50,6 +51,8 @@ class Member::Session {
     bool answered = false;  ///< of one that failed: the machine is there
   };
   Attempt attempt(Clock::time_point deadline);
+  /// After an attempt that failed: chooses the address for the next one.
+  void follow_coordinator();
   Attempt welcome(const control::Welcome& welcome, std::unique_ptr<MessageClient> client);
   control::Join make_join() const;
   /// What the coordinator of before had to be told is told to this one; see there.
@@ -72,10 +75,12 @@ class Member::Session {
   bool on(const control::Order& order);
   bool on(const control::LeaseGrant& grant);
   bool on(const control::StatusReply& reply);
+  bool on(const control::ServerHistory& history);
   bool on(const control::Notice& notice);
   bool on(const control::Ended& ended);
   bool on(const control::LeaseQuestion& question);
   bool on(const control::OrderAnswer& answer);
+  bool on(const control::Configuration& configuration);
   template <typename Other>
   bool on(const Other& other);
 
@@ -84,12 +89,16 @@ class Member::Session {
   void deliver(const MemberEvent& event);
   void end(const MemberEvent& event);
 
-  const Address address_;
   const JoinRequest request_;
   const std::uint64_t nonce_;
   MemberInfo self_;  // constant once open() has returned
 
-  // The thread's own.
+  // The thread's own, once there is one.
+  Address address_;                 // of the next attempt, or of the connection
+  Address worked_;                  // of the last connection
+  std::vector<Address> addresses_;  // of the coordinator
+  std::size_t next_address_ = 0;
+  Clock::time_point next_search_ = {};
   Clock::time_point heard_at_ = {};
   Clock::time_point next_heartbeat_ = {};
   std::chrono::milliseconds heartbeat_{500};
@@ -115,6 +124,7 @@ class Member::Session {
   std::deque<LeaseAnswer> grants_;
   bool status_asked_ = false;
   std::optional<JobStatus> status_;
+  std::optional<std::string> configuration_;
   bool leaving_ = false;
   bool over_ = false;
 

@@ -20,6 +20,8 @@ std::string_view role_name(Role role) {
       return "launcher";
     case Role::observer:
       return "observer";
+    case Role::standby:
+      return "standby";
   }
   check(false, "a role without a name");
   return {};

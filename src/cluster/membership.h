@@ -10,7 +10,7 @@
 namespace distbelief {
 
 /// What a process does in a job. `any` is asked for only: the coordinator answers with what the job lacks.
-enum class Role : std::uint8_t { any, worker, server, launcher, observer };
+enum class Role : std::uint8_t { any, worker, server, launcher, observer, standby };
 
 /// "worker", for people.
 std::string_view role_name(Role role);
@@ -20,10 +20,10 @@ struct MemberInfo {
   std::uint64_t id = 0;           ///< of the place in the job's books; never given to another
   std::uint64_t incarnation = 0;  ///< whoever is declared dead and comes again has a higher one
   Role role = Role::any;
-  Rank rank = {};  ///< in the data plane; -1 for launchers and observers
+  Rank rank = {};  ///< in the data plane; -1 for launchers, observers and standbys
   std::string host = {};
   int pid = 0;
-  std::string data_address = {};  ///< where its data plane listens, as it said when it joined
+  std::string facts = {};  ///< what it told the others when it joined, as a line
 
   friend bool operator==(const MemberInfo&, const MemberInfo&) = default;
 };
@@ -35,14 +35,58 @@ std::string describe(const MemberInfo& member);
 struct View {
   std::uint64_t term = 0;  ///< of the coordinator that issued it
   std::uint64_t number = 0;
-  std::vector<MemberInfo> members = {};  ///< in order of rank
-  std::string reason = {};               ///< why it is not the view before
-  bool peaceful = false;                 ///< nobody is missing but who was done and left
+  std::vector<MemberInfo> members = {};    ///< in order of rank
+  std::string reason = {};                 ///< why it is not the view before
+  bool peaceful = false;                   ///< nobody is missing but who was done and left
   std::vector<std::uint64_t> failed = {};  ///< ids of all that are gone, but not because they were done
-  bool complete = false;                 ///< no fewer workers and servers than the job was started with
+  bool complete = false;                   ///< no fewer workers and servers than the job was started with
+  int awaited = 0;  ///< who are on their way to take the places of the dead: the view with them is to be waited for
 
   /// Nothing when that rank is not (or no longer) there.
   const MemberInfo* find(Rank rank) const;
+};
+
+/// What became of the servers of a job, in order, from its beginning on: who holds which parameters follows from it.
+struct ServerHistory {
+  enum class What : std::uint8_t {
+    began,  ///< with the job
+    lost,
+    joined,  ///< later, and is ready to hold something
+    leaves,  ///< was asked to, and goes when it holds nothing any more
+    moved,   ///< a shelf of parameters is with these now
+  };
+  struct Event {
+    What what = What::began;
+    Rank rank = {};         ///< of a shelf that moved: who answers for it
+    std::string host = {};  ///< of one that began or joined
+    int shelf = 0;          ///< these two: of what moved
+    Rank backup = {};       ///< -1: it has none
+    friend bool operator==(const Event&, const Event&) = default;
+  };
+  std::vector<Event> events = {};
+
+  friend bool operator==(const ServerHistory&, const ServerHistory&) = default;
+};
+
+/// What a server tells the coordinator about servers, which makes it an event for all, if it can be true: the
+/// server has heard of all who were lost, came or are to leave.
+struct ServerNews {
+  ServerHistory::What what = ServerHistory::What::joined;  ///< joined or moved
+  int shelf = 0;
+  Rank primary = {};
+  Rank backup = {};           ///< -1: there is none
+  std::uint64_t changes = 0;  ///< events that neither began nor moved anything, of which it has heard
+};
+
+/// What a worker has spent its time with since it began, in seconds, and for how many steps (of one batch each). Not
+/// what it waited for others.
+struct StepTimes {
+  std::int64_t steps = 0;
+  double computed = 0;
+  double loaded = 0;  ///< waited for its own data
+  double linked = 0;  ///< waited for messages that were long on their way
+
+  friend bool operator==(const StepTimes&, const StepTimes&) = default;
 };
 
 /// How far a process has come; what heartbeats carry.
@@ -53,6 +97,8 @@ struct Progress {
   double loss = 0;
   std::string operation = {};  ///< "all-reduce 17", "loading", "evaluating"
   bool waits_for_others = false;
+  StepTimes times = {};
+  std::int64_t share = 0;  ///< samples of each step, where they are by speed; 0: as many as everybody
 
   friend bool operator==(const Progress&, const Progress&) = default;
 };

@@ -16,8 +16,8 @@ Role Roster::role_of_rank(int rank) const {
 }
 
 std::variant<Roster::Place, std::string> Roster::find_place(Role wanted, Rank rank) const {
-  if (wanted == Role::observer) {
-    return Place{Role::observer, Rank{-1}};
+  if (wanted == Role::observer || wanted == Role::standby) {
+    return Place{wanted, Rank{-1}};
   }
   if (wanted == Role::launcher) {
     for (const auto& [id, record] : records_) {
@@ -137,6 +137,13 @@ Record* Roster::find_process(const control::ExitSeen& exit) {
 int Roster::living(Role role) const {
   return static_cast<int>(std::count_if(records_.begin(), records_.end(), [role](const auto& entry) {
     return entry.second.info.role == role && entry.second.living();
+  }));
+}
+
+int Roster::staying(Role role) const {
+  return static_cast<int>(std::count_if(records_.begin(), records_.end(), [role](const auto& entry) {
+    const Record& record = entry.second;
+    return record.info.role == role && record.living() && !record.leaving;
   }));
 }
 

@@ -34,8 +34,11 @@ struct Record {
   bool stall_told = false;                     ///< since then
   std::optional<control::ExitSeen> exit = {};  ///< as the launcher saw it
   Clock::time_point exit_at = {};
-  bool succeeded = false;   ///< of one that left
-  std::string reason = {};  ///< of one that left or was lost
+  std::optional<Clock::time_point> wants_to_leave = {};  ///< since when; it was not answered yet
+  bool leaving = false;              ///< it was asked to leave; of a standby: to take over, until it has come
+  Clock::time_point called_at = {};  ///< of such a standby
+  bool succeeded = false;            ///< of one that left
+  std::string reason = {};           ///< of one that left or was lost
 
   bool living() const { return state == State::alive || state == State::reconnecting; }
   bool takes_part() const { return info.role == Role::worker || info.role == Role::server; }
@@ -75,6 +78,8 @@ class Roster {
   Record* find_process(const control::ExitSeen& exit);
 
   int living(Role role) const;
+  /// Those that live and were not asked to leave.
+  int staying(Role role) const;
   /// Everybody whom the job was started with is there.
   bool complete() const { return living(Role::worker) >= workers_ && living(Role::server) >= servers_; }
   /// "worker 1, server 3": the empty places, before the job began.

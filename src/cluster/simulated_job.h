@@ -14,6 +14,18 @@
 
 namespace distbelief {
 
+inline control::LeaseRequest lease_request(std::int64_t samples = 10) {
+  control::LeaseRequest message;
+  message.set_samples(samples);
+  return message;
+}
+
+inline control::LeaseDone lease_done(std::uint64_t lease) {
+  control::LeaseDone message;
+  message.set_lease(lease);
+  return message;
+}
+
 /// For tests: a coordinator whose clock and connections are the test's. Messages that the coordinator sends pile up by
 /// connection until they are taken.
 class SimulatedJob {
@@ -76,6 +88,11 @@ class SimulatedJob {
     heartbeat.mutable_progress()->set_step(step);
     heartbeat.mutable_progress()->set_operation(operation);
     heartbeat.mutable_progress()->set_waits_for_others(waiting);
+    const StepTimes& spent = times[from];
+    heartbeat.mutable_progress()->set_timed_steps(spent.steps);
+    heartbeat.mutable_progress()->set_computed_seconds(spent.computed);
+    heartbeat.mutable_progress()->set_loaded_seconds(spent.loaded);
+    heartbeat.mutable_progress()->set_linked_seconds(spent.linked);
     say(from, heartbeat);
   }
   void close(ConnectionId connection) {
@@ -169,6 +186,7 @@ class SimulatedJob {
   std::map<ConnectionId, std::int64_t> steps;
   std::map<ConnectionId, std::string> operations;
   std::map<ConnectionId, bool> waits;
+  std::map<ConnectionId, StepTimes> times;
 
  private:
   static JobRules with_defaults(JobRules rules) {

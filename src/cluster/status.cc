@@ -61,9 +61,12 @@ std::string operation_of(const MemberStatus& row) {
   if (gone(row)) {
     return row.reason;
   }
-  return row.progress.operation.empty()
-             ? ""
-             : fmt::format("{} for {}", row.progress.operation, duration_text(row.operation_seconds));
+  if (row.progress.operation.empty()) {
+    return "";
+  }
+  return fmt::format("{} for {}{}{}", row.progress.operation, duration_text(row.operation_seconds),
+                     row.progress.share > 0 ? fmt::format(", {} samples of each batch", row.progress.share) : "",
+                     row.slow.empty() ? "" : "; " + row.slow);
 }
 
 Row row_of(const MemberStatus& row, std::int64_t first_step) {

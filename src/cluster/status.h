@@ -17,6 +17,7 @@ struct MemberStatus {
   double operation_seconds = 0;  ///< how long it has been in progress.operation
   double seconds_since_heard = 0;
   std::string reason = {};  ///< why it left or was lost
+  std::string slow = {};    ///< of a straggler: how much slower than the others, and why
 };
 
 /// A job as its coordinator sees it.

@@ -29,7 +29,7 @@ class LinePipe {
 
   /// Fails the test when none comes.
   std::string next() {
-    const auto deadline = patience();
+    const auto deadline = soon();
     while (buffer_.find('\n') == std::string::npos) {
       pollfd wait{fd_.get(), POLLIN, 0};
       ::poll(&wait, 1, 1000);

@@ -9,14 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/test_deadline.h"
 #include "cluster/coordinator.h"
 #include "cluster/member.h"
 #include "cluster/test_folder.h"
 
 namespace distbelief {
-
-/// Longer than anything that works takes, on any machine.
-inline Clock::time_point patience() { return Clock::now() + std::chrono::seconds(60); }
 
 /// For tests: collects a member's events and waits for one of a kind.
 class EventRecorder {
@@ -31,7 +29,7 @@ class EventRecorder {
   T wait_for(Matches&& matches) {
     std::unique_lock lock(mutex_);
     std::optional<T> found;
-    const bool came = changed_.wait_until(lock, patience(), [&] {
+    const bool came = changed_.wait_until(lock, soon(), [&] {
       for (const MemberEvent& event : events_) {
         if (const T* content = std::get_if<T>(&event); content != nullptr && matches(*content)) {
           found = *content;
@@ -65,13 +63,19 @@ class EventRecorder {
   std::vector<MemberEvent> events_;  // guarded by mutex_
 };
 
-/// For tests: a coordinator on loopback and requests that it accepts.
+/// For tests: a coordinator on loopback and requests that it accepts. Unless a test says otherwise nobody is given up
+/// for being silent: that a machine is busy is no failure.
 class TestJob {
  public:
+  static constexpr std::chrono::minutes kPatience{5};
+
   explicit TestJob(JobRules rules, Address listen = Address::tcp("127.0.0.1", 0),
                    std::chrono::milliseconds stranger_limit = std::chrono::seconds(5)) {
     rules.version = "1.0";
     rules.configuration = "abc";
+    if (rules.silence_limit == JobRules().silence_limit) {
+      rules.silence_limit = kPatience;
+    }
     options.rules = rules;
     options.listen = std::move(listen);
     options.run_folder = folder.path();
@@ -95,6 +99,8 @@ class TestJob {
     request.host = "alpha";
     request.pid = 4711;
     request.role = role;
+    request.silence_limit = kPatience;
+    request.coordinator_limit = kPatience;
     if (events != nullptr) {
       request.on_event = [events](const MemberEvent& event) { events->add(event); };
     }
@@ -102,7 +108,7 @@ class TestJob {
   }
 
   std::unique_ptr<Member> join(const JoinRequest& request, std::optional<Address> by = std::nullopt) const {
-    auto joined = Member::join(by.value_or(coordinator->address()), request, patience());
+    auto joined = Member::join(by.value_or(coordinator->address()), request, soon());
     EXPECT_NE(joined.member, nullptr) << joined.reason;
     return std::move(joined.member);
   }

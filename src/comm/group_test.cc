@@ -10,14 +10,13 @@
 #include <functional>
 
 #include "base/random.h"
+#include "base/test_deadline.h"
 #include "comm/run_ranks.h"
 
 namespace distbelief {
 namespace {
 
 using std::chrono::seconds;
-
-Clock::time_point soon() { return Clock::now() + seconds(30); }
 
 std::vector<float> numbers_of(int rank, std::size_t count) {
   const CounterRandom random(7, RandomUse::generate);

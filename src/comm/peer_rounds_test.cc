@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/test_deadline.h"
 #include "comm/run_ranks.h"
 
 namespace distbelief {
@@ -13,8 +14,6 @@ namespace {
 struct Word {
   std::uint64_t from, round;
 };
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(60); }
 
 /// Says so until it fits.
 void say(PeerRounds& rounds, int position) {

@@ -3,21 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "metrics/format.h"
 #include "metrics/metrics_log.h"
 
 namespace distbelief {
 namespace {
 
-using nlohmann::json;
-
 void read_summary(const std::filesystem::path& file, ComparedRun& run) {
   try {
-    const json root = json::parse(read_file(file));
+    const Json root = parse_json(read_file(file));
     run.status = root.at("status");
     run.problem = root.value("problem", "");
     run.algorithm = root.at("algorithm");
@@ -30,7 +28,7 @@ void read_summary(const std::filesystem::path& file, ComparedRun& run) {
       run.staleness_mean = staleness->at("mean");
       run.staleness_max = staleness->at("max");
     }
-  } catch (const json::exception& error) {
+  } catch (const JsonError& error) {
     throw FileError(fmt::format("{}: expected the summary of a run: {}", file.string(), error.what()));
   }
 }

@@ -12,7 +12,7 @@ namespace distbelief {
 struct Measure {
   bool is_accuracy = true;       ///< otherwise a loss, and less is better
   bool on_validation = false;    ///< otherwise on test data
-  std::optional<double> target;  ///< what is good enough
+  std::optional<double> target = {};  ///< what is good enough
 
   bool reaches(double score, double wanted) const { return is_accuracy ? score >= wanted : score <= wanted; }
   /// "test accuracy".
@@ -40,9 +40,9 @@ struct ComparedRun {
   std::vector<Point> points;  ///< one an epoch; of L-BFGS one an iteration
   double seconds = 0;
   double samples_per_second = 0;
-  std::optional<double> bytes_per_sample;  ///< that processes sent each other; nothing: there is one process
-  std::optional<double> staleness_mean;    ///< these two: of runs through parameter servers
-  std::optional<double> staleness_max;
+  std::optional<double> bytes_per_sample = {};  ///< that processes sent each other; nothing: there is one process
+  std::optional<double> staleness_mean = {};    ///< these two: of runs through parameter servers
+  std::optional<double> staleness_max = {};
 
   /// Nothing is to be done any more. What was interrupted or lost goes on.
   bool is_over() const { return status == "finished" || status == "stopped early" || status == "diverged"; }

@@ -3,28 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "metrics/format.h"
 
 namespace distbelief {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-
 constexpr const char* kFile = "compare.json";
 constexpr const char* kNone = "–";
 
-ordered_json number_or_null(const std::optional<double>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
-
-ordered_json run_json(const ComparedRun& run, const Comparison::Entry& entry, const Measure& measure) {
-  ordered_json root;
+Json run_json(const ComparedRun& run, const Comparison::Entry& entry, const Measure& measure) {
+  Json root;
   root["label"] = entry.label;
   root["folder"] = entry.folder;
   root["algorithm"] = run.algorithm;
@@ -36,17 +28,17 @@ ordered_json run_json(const ComparedRun& run, const Comparison::Entry& entry, co
   root["servers"] = run.servers;
   root["threads"] = run.threads;
   const ComparedRun::Point* const best = run.best(measure);
-  root["best"] = best == nullptr ? ordered_json(nullptr) : ordered_json(best->score);
-  root["last"] = run.points.empty() ? ordered_json(nullptr) : ordered_json(run.points.back().score);
+  root["best"] = best == nullptr ? Json(nullptr) : Json(best->score);
+  root["last"] = run.points.empty() ? Json(nullptr) : Json(run.points.back().score);
   const ComparedRun::Point* const reached = run.reached(measure);
-  root["seconds_to_target"] = reached == nullptr ? ordered_json(nullptr) : ordered_json(reached->seconds);
-  root["samples_to_target"] = reached == nullptr ? ordered_json(nullptr) : ordered_json(reached->samples);
+  root["seconds_to_target"] = reached == nullptr ? Json(nullptr) : Json(reached->seconds);
+  root["samples_to_target"] = reached == nullptr ? Json(nullptr) : Json(reached->samples);
   root["train_seconds"] = run.seconds;
   root["samples_per_second"] = run.samples_per_second;
   root["bytes_per_sample"] = number_or_null(run.bytes_per_sample);
   root["staleness_mean"] = number_or_null(run.staleness_mean);
   root["staleness_max"] = number_or_null(run.staleness_max);
-  root["points"] = ordered_json::array();
+  root["points"] = Json::array();
   for (const ComparedRun::Point& point : run.points) {
     root["points"].push_back({{"seconds", point.seconds}, {"samples", point.samples}, {"score", point.score}});
   }
@@ -73,36 +65,36 @@ Comparison read_comparison(const std::filesystem::path& folder) {
   }
   Comparison comparison;
   try {
-    const json root = json::parse(read_file(file));
+    const Json root = parse_json(read_file(file));
     comparison.model = root.at("model");
     comparison.data = root.at("data");
     comparison.seed = root.at("seed");
     comparison.measure.is_accuracy = root.at("measure").get<std::string>().ends_with("accuracy");
     comparison.measure.on_validation = root.at("measure").get<std::string>().starts_with("validation");
-    if (const json& target = root.at("target"); !target.is_null()) {
+    if (const Json& target = root.at("target"); !target.is_null()) {
       comparison.measure.target = target.get<double>();
     }
-    for (const json& run : root.at("runs")) {
+    for (const Json& run : root.at("runs")) {
       comparison.entries.push_back({.label = run.at("label"), .folder = run.at("folder")});
     }
-  } catch (const json::exception& error) {
+  } catch (const JsonError& error) {
     throw FileError(fmt::format("{}: expected a comparison: {}", file.string(), error.what()));
   }
   return comparison;
 }
 
 std::string comparison_json(const Comparison& comparison) {
-  ordered_json root;
+  Json root;
   root["model"] = comparison.model;
   root["data"] = comparison.data;
   root["seed"] = comparison.seed;
   root["measure"] = comparison.measure.name();
   root["target"] = number_or_null(comparison.measure.target);
-  ordered_json& machine = root["machine"] = ordered_json::object();
+  Json& machine = root["machine"] = Json::object();
   for (const auto& [key, value] : machine_pairs(comparison.machine)) {
     machine[key] = value;
   }
-  root["runs"] = ordered_json::array();
+  root["runs"] = Json::array();
   for (std::size_t i = 0; i < comparison.entries.size(); ++i) {
     root["runs"].push_back(run_json(comparison.runs.at(i), comparison.entries[i], comparison.measure));
   }

@@ -20,10 +20,10 @@ struct Comparison {
   std::string model;
   std::string data;
   std::uint64_t seed = 0;
-  Measure measure;
-  Machine machine;
-  std::vector<Entry> entries;
-  std::vector<ComparedRun> runs;  ///< of the entries, in their order
+  Measure measure = {};
+  Machine machine = {};
+  std::vector<Entry> entries = {};
+  std::vector<ComparedRun> runs = {};  ///< of the entries, in their order
 
   /// Reads anew how far the runs are.
   void look(const std::filesystem::path& folder);

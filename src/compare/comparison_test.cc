@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 
 namespace distbelief {
 namespace {
@@ -131,7 +130,7 @@ TEST_F(ComparisonTest, ThePageAndTheJsonShowEveryRun) {
   EXPECT_THAT(page, HasSubstr("not reached"));
   EXPECT_THAT(page, Not(HasSubstr("http://")));
   EXPECT_THAT(page, Not(HasSubstr("https://")));
-  const nlohmann::json root = nlohmann::json::parse(comparison_json(comparison));
+  const Json root = parse_json(comparison_json(comparison));
   EXPECT_EQ(root.at("runs").size(), 3);
   EXPECT_EQ(root.at("runs")[0].at("seconds_to_target"), 3.0);
   EXPECT_EQ(root.at("runs")[0].at("bytes_per_sample"), 15);

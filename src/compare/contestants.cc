@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "base/split.h"
 #include "train/job_hosts.h"
 #include "train/job_tls.h"
 
@@ -25,17 +26,6 @@ constexpr std::array<std::string_view, 14> kShared = {
 const std::vector<std::string>& algorithms() {
   const std::vector<RunOption>& options = run_options();
   return std::ranges::find(options, "algorithm", &RunOption::key)->choices;
-}
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 void set_own_option(RunConfig& config, const std::string& label, const std::string& option) {

@@ -40,6 +40,8 @@ constexpr std::array kUses = {
               "async, downpour, softsync, sandblaster, or sync with --backup-workers"},
     OptionUse{"replication", [](const RunConfig& config) { return is_served(config); },
               "async, downpour, softsync, sandblaster, or sync with --backup-workers"},
+    OptionUse{"shelves", [](const RunConfig& config) { return is_served(config); },
+              "async, downpour, softsync, or sync with --backup-workers"},
     OptionUse{"n-push", [](const RunConfig& config) { return kDownpour(config) || has_hogwild_workers(config); },
               "downpour, or --thread-mode hogwild"},
     OptionUse{"n-fetch", kDownpour, "downpour"},
@@ -62,6 +64,13 @@ constexpr std::array kUses = {
     OptionUse{"tolerance", kSandblaster, "sandblaster"},
     OptionUse{"elastic-batch", [](const RunConfig& config) { return is_synchronous(config) && !is_served(config); },
               "allreduce or sync without --backup-workers"},
+    OptionUse{
+        "balance",
+        [](const RunConfig& config) { return is_synchronous(config) && !is_served(config) && parts_of(config) == 1; },
+        "allreduce or sync, where each worker has the whole network"},
+    OptionUse{"standby", replaces_workers,
+              "jobs in which another can take a dead worker's place: not with --servers 0, nor where servers hold the "
+              "parameters of a network that is cut"},
     OptionUse{"gossip-quorum", [](const RunConfig& config) { return config.algorithm == "gossip"; }, "gossip"},
     OptionUse{"hogwild-locks", [](const RunConfig& config) { return config.algorithm == "hogwild"; }, "hogwild"},
     OptionUse{"epochs", kNotSandblaster, "others: sandblaster counts --iterations"},

@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "base/split.h"
 #include "cluster/chaos_script.h"
+#include "cluster/store_url.h"
 
 namespace distbelief {
 namespace {
@@ -43,16 +45,12 @@ bool parse_bool(const std::string& text) {
 
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    std::string part = text.substr(begin, comma - begin);
+  for (std::string part : split(text, ',')) {
     part.erase(0, part.find_first_not_of(' '));
     part.erase(part.find_last_not_of(' ') + 1);
     if (!part.empty()) {
-      parts.push_back(part);
+      parts.push_back(std::move(part));
     }
-    begin = comma + 1;
   }
   return parts;
 }
@@ -95,6 +93,7 @@ constexpr Limits kCountOrZero{0, 1e15, "a whole number of 0 or more"};
 constexpr Limits kWorkers{1, 4096, "a whole number from 1 to 4096"};
 constexpr Limits kServers{0, 4096, "a whole number from 0 to 4096"};
 constexpr Limits kHolders{1, 2, "1 or 2"};
+constexpr Limits kShelves{0, 60, "a number from 0 to 60"};
 constexpr Limits kHistory{1, 100, "a whole number from 1 to 100"};
 constexpr Limits kShare{1e-9, 1, "a share above 0, up to 1"};
 constexpr Limits kGrowth{1, 1e9, "a number of 1 or more"};
@@ -203,10 +202,10 @@ std::vector<RunOption> make_options() {
 
   table.group("Length");
   table.number("epochs", &RunConfig::epochs, kCount, "N", "passes over the training data");
-  table.number(
-      "batch", &RunConfig::batch, kCount, "N",
-      "samples an update, over all workers; averaging, gossip, async, downpour, softsync: of each worker; hogwild: of each "
-      "thread");
+  table.number("batch", &RunConfig::batch, kCount, "N",
+               "samples an update, over all workers; averaging, gossip, async, downpour, softsync: of each worker; "
+               "hogwild: of each "
+               "thread");
   table.number(
       "accumulate", &RunConfig::accumulate, kCount, "N",
       "compute a worker's batch in so many parts, whose gradients are added up: for batches larger than memory");
@@ -274,9 +273,13 @@ std::vector<RunOption> make_options() {
       "servers", &RunConfig::servers, kServers, "N",
       "async, downpour, softsync, sync with backup workers: processes that hold the parameters; 0: each worker "
       "holds a part");
-  table.number("replication", &RunConfig::replication, kHolders, "N",
-               "with two servers or more: 2: each parameter is on two of them, and one may die; 1: when a server dies "
-               "the run ends, and goes on from its checkpoint");
+  table.number(
+      "replication", &RunConfig::replication, kHolders, "N",
+      "with two servers or more, or two workers that have one inside: 2: each parameter is on two of them, and "
+      "one may die; 1: when one dies the run ends, and goes on from its checkpoint");
+  table.number("shelves", &RunConfig::shelves, kShelves, "N",
+               "parts in which parameters move between servers that come and go: more are shared out more evenly, and "
+               "each is a message of its own; 0: as many as are worth it");
   table.number("n-push", &RunConfig::n_push, kWorkers, "BATCHES",
                "downpour, and others with --thread-mode hogwild: gradients of so many batches are summed before they "
                "are pushed");
@@ -356,6 +359,19 @@ std::vector<RunOption> make_options() {
       "allreduce, sync: when the number of workers changes while training: global: they share the same batch out "
       "anew; worker: each keeps its share, and the learning rate follows the batch",
       {"global", "worker"});
+  {
+    RunOption& option = table.add(
+        "balance", "auto|on|off|S,...",
+        "allreduce, sync: on: each worker's share of the batch follows the speed that is measured while it trains; "
+        "auto: where workers are on several hosts; S,...: shares in these proportions, one for each worker");
+    option.get = [](const RunConfig& config) { return config.balance; };
+    option.set = [](RunConfig& config, const std::string& text) {
+      RunConfig read;
+      read.balance = text;
+      (void)fixed_balance(read);
+      config.balance = text;
+    };
+  }
   table.flag("hogwild-locks", &RunConfig::hogwild_locks,
              "hogwild: take a lock for each read and update after all, to see what it costs");
   table.number("threads", &RunConfig::threads, kThreads, "N",
@@ -374,8 +390,9 @@ std::vector<RunOption> make_options() {
                "threads that read data ahead; -1: as the data needs");
 
   table.group("One network over several workers");
-  table.number("partition", &RunConfig::partition, kServers, "N",
-               "cut the network over N workers, in the way that the planner finds best; 0: as --stages and --tensor say");
+  table.number(
+      "partition", &RunConfig::partition, kServers, "N",
+      "cut the network over N workers, in the way that the planner finds best; 0: as --stages and --tensor say");
   table.number("stages", &RunConfig::stages, kServers, "N",
                "cut it into N runs of layers, through which micro-batches go as through a pipeline; 0: as planned");
   table.number("tensor", &RunConfig::tensor, kServers, "N",
@@ -384,8 +401,9 @@ std::vector<RunOption> make_options() {
                "copies of the network, instead of --workers, which counts all workers of all copies");
   table.text("stage-at", &RunConfig::stage_at, "LAYER,...",
              "the first layer of each stage but the first, instead of what is planned");
-  table.text("cuts", &RunConfig::cuts, "LAYER=CUT,...",
-             "how layers are cut, instead of what is planned: outputs, inputs, channels, region; LAYER may have * and ?");
+  table.text(
+      "cuts", &RunConfig::cuts, "LAYER=CUT,...",
+      "how layers are cut, instead of what is planned: outputs, inputs, channels, region; LAYER may have * and ?");
   table.text(
       "shares", &RunConfig::shares, "S,...|auto",
       "how work is shared out among the --tensor workers of a stage, such as 3,1 where the first is three times as "
@@ -416,9 +434,24 @@ std::vector<RunOption> make_options() {
 
   table.group("Failures");
   table.number("restarts", &RunConfig::restarts, kCountOrZero, "N",
-               "how often a job whose worker died is started again, from its newest checkpoint");
+               "how often a worker that died is replaced, or a job that cannot go on is started again from its newest "
+               "checkpoint");
+  {
+    RunOption& option = table.add("store", "etcd://HOST:PORT/NAME",
+                                  "where the coordinator writes down what its successor must know; default: the run's "
+                                  "folder. NAME is this job's own; see 'distbelief guard --help'");
+    option.get = [](const RunConfig& config) { return config.store; };
+    option.set = [](RunConfig& config, const std::string& text) {
+      config.store = text.empty() ? "" : StoreUrl::parse(text).text();
+    };
+  }
+  table.number("standby", &RunConfig::standby, kCountOrZero, "N",
+               "so many more processes wait, ready to take the place of a worker that dies");
   table.number("stall-after", &RunConfig::stall_after, kNotNegative, "SECONDS",
                "a worker that holds up the others for so long is named; 0: never");
+  table.number("straggler-after", &RunConfig::straggler_after, kNotNegative, "SECONDS",
+               "a worker whose steps take clearly longer than those of the others for so long is named, with the "
+               "cause; 0: never");
   {
     RunOption& option =
         table.add("chaos", "EVENT;...", "let things go wrong, such as 'kill worker 1 at step 200': see docs/jobs.md");

@@ -61,9 +61,9 @@ struct RunConfig {
   std::int64_t stages = 0;
   std::int64_t tensor = 0;
   std::int64_t replicas = 0;
-  std::string stage_at;  ///< the first layer of each stage but the first; empty: as the planner has it
-  std::string cuts;      ///< "layer=outputs,..."; likewise
-  std::string shares;    ///< "3,1": of the work of a stage, by speed; auto: as measured; empty: equal ones
+  std::string stage_at;            ///< the first layer of each stage but the first; empty: as the planner has it
+  std::string cuts;                ///< "layer=outputs,..."; likewise
+  std::string shares;              ///< "3,1": of the work of a stage, by speed; auto: as measured; empty: equal ones
   std::int64_t micro_batches = 0;  ///< of a pipeline; 0: as the planner has it
   std::string pipeline = "1f1b";
   bool recompute = false;
@@ -72,8 +72,9 @@ struct RunConfig {
   std::string outer_optimizer = "none";
   double outer_lr = 1;
   double outer_momentum = 0.9;
-  std::int64_t servers = 1;  ///< of algorithms that have them
+  std::int64_t servers = 1;      ///< of algorithms that have them
   std::int64_t replication = 2;  ///< see holders_of()
+  std::int64_t shelves = 0;      ///< 0: chosen; see shelves_of() of train/
   std::int64_t n_push = 1;
   std::int64_t n_fetch = 1;
   std::string prefetch = "auto";
@@ -93,7 +94,8 @@ struct RunConfig {
   double subset_growth = 2;
   double tolerance = 0;
   std::string elastic_batch = "global";  ///< of allreduce and sync
-  std::int64_t gossip_quorum = -1;  ///< below 0: half of the others, rounded up
+  std::string balance = "auto";          ///< likewise: auto, on, off or "3,1"
+  std::int64_t gossip_quorum = -1;       ///< below 0: half of the others, rounded up
   bool hogwild_locks = false;
   std::int64_t threads = 0;  ///< of each worker; 0: the cores that this machine's workers may use, shared out
   std::string thread_mode = "auto";
@@ -102,7 +104,10 @@ struct RunConfig {
   // what may go wrong
   std::string chaos;
   std::int64_t restarts = 0;
+  std::string store;         ///< of what the coordinator knows: "etcd://..."; empty: the run's folder
+  std::int64_t standby = 0;  ///< processes that wait for a worker's death
   double stall_after = 60;
+  double straggler_after = 10;
   // on which machines, and how they trust each other
   std::string hosts;  ///< "a:4,b:4"; empty: this machine
   std::string rsh = "ssh -o BatchMode=yes";
@@ -168,11 +173,12 @@ std::string_view role_of_rank(const RunConfig& config, int rank);
 
 /// Workers that hold one copy of the network together, and how many copies there are.
 std::int64_t parts_of(const RunConfig& config);
-/// How many servers hold each parameter: one where there is one, where servers are inside workers, where the network is
+/// How many servers, or workers with a server inside, hold each parameter: one where there is one, where the network is
 /// cut, and where all are threads of one process.
 std::int64_t holders_of(const RunConfig& config);
 std::int64_t replicas_of(const RunConfig& config);
-/// What was planned for another grid is forgotten: `before` is what a run was begun with, `config` what it shall be now.
+/// What was planned for another grid is forgotten: `before` is what a run was begun with, `config` what it shall be
+/// now.
 void forget_other_plan(const RunConfig& before, RunConfig& config);
 /// Brings --workers, --replicas, --partition, --stages and --tensor together; `workers` 0: nobody has said. Throws
 /// InputError when they contradict each other.
@@ -182,12 +188,26 @@ void settle_grid(RunConfig& config);
 bool goes_on_without_a_worker(const RunConfig& config);
 /// Whether workers can be asked to leave while the others go on.
 bool workers_may_leave(const RunConfig& config);
-/// Whether workers can come while the others train: those that make each step, or each average, together.
+/// Whether workers can come while the others train: not where a network is cut, or servers are inside workers.
 bool takes_newcomers(const RunConfig& config);
+/// Whether workers that come take the places of dead ones, for which the others wait: where a network is cut, and
+/// workers hold it without servers.
+bool awaits_replacements(const RunConfig& config);
+/// Whether a dead worker's place can be taken by another process, in either way.
+bool replaces_workers(const RunConfig& config);
+/// Other servers may come while the job runs, and all but the last may leave.
+bool servers_may_change(const RunConfig& config);
+/// Of other jobs, in words: "--algorithm allreduce has no servers".
+std::string why_servers_stay(const RunConfig& config);
 /// --chaos random:SEED becomes the script that it means for this job. Throws InputError when there can be none.
 void settle_chaos(RunConfig& config);
 
-/// Samples that all workers together take in a step, and the most that one of them takes.
+/// Whether the batch may be shared out by what workers can do.
+bool may_balance(const RunConfig& config);
+/// What --balance fixes the shares of the first workers to be in proportion to; empty: it does not.
+std::vector<std::uint64_t> fixed_balance(const RunConfig& config);
+
+/// Samples that all workers together take in a step, and the most that one of them takes when shares are equal.
 std::int64_t global_batch(const RunConfig& config);
 std::int64_t batch_per_worker(const RunConfig& config);
 /// With servers: samples of a push, and gradients of so many workers that make a step.

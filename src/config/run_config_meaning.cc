@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/split.h"
 #include "cluster/chaos_random.h"
 #include "cluster/chaos_script.h"
 #include "config/run_config.h"
@@ -36,25 +38,81 @@ std::int64_t parts_of(const RunConfig& config) {
                               : std::max<std::int64_t>(1, config.stages) * std::max<std::int64_t>(1, config.tensor);
 }
 
+namespace {
+
+/// Servers, or the workers that have them inside.
+std::int64_t servers_of(const RunConfig& config) { return config.servers > 0 ? config.servers : config.workers; }
+
+/// Whether what a server holds can be with another one: there are tags for so many shelves.
+bool has_shelves(const RunConfig& config) {
+  constexpr std::int64_t kMostServers = 60;
+  return is_served(config) && servers_of(config) <= kMostServers && parts_of(config) == 1 &&
+         config.transport != "threads";
+}
+
+}  // namespace
+
 std::int64_t holders_of(const RunConfig& config) {
-  constexpr std::int64_t kMostServers = 60;  // that tags can tell apart
-  const bool can = is_served(config) && config.servers > 1 && config.servers <= kMostServers && parts_of(config) == 1 &&
-                   config.transport != "threads";
-  return can ? config.replication : 1;
+  return has_shelves(config) && servers_of(config) > 1 ? config.replication : 1;
+}
+
+bool servers_may_change(const RunConfig& config) {
+  return config.servers > 0 && has_shelves(config) && !is_sandblaster(config);
+}
+
+std::string why_servers_stay(const RunConfig& config) {
+  return !is_served(config)       ? fmt::format("--algorithm {} has no servers", config.algorithm)
+         : config.servers == 0    ? "servers are inside the workers (--servers 0), and stay as they are"
+         : parts_of(config) > 1   ? "where a network is cut the servers stay as they are"
+         : is_sandblaster(config) ? "the servers of sandblaster stay as they are"
+                                  : fmt::format("the servers of a job with {} stay as they are", config.servers);
 }
 
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }
 
 bool workers_may_leave(const RunConfig& config) {
-  return is_served(config) && config.servers > 0 && replicas_of(config) > 1;
+  return takes_newcomers(config) || (is_served(config) && config.servers > 0 && replicas_of(config) > 1);
 }
 
 bool takes_newcomers(const RunConfig& config) {
-  return !is_of_one_process(config.algorithm) && !is_served(config) && parts_of(config) == 1;
+  return !is_of_one_process(config.algorithm) && parts_of(config) == 1 && (!is_served(config) || config.servers > 0);
 }
 
+bool awaits_replacements(const RunConfig& config) {
+  return !is_of_one_process(config.algorithm) && parts_of(config) > 1 && !is_served(config);
+}
+
+bool replaces_workers(const RunConfig& config) { return takes_newcomers(config) || awaits_replacements(config); }
+
 bool goes_on_without_a_worker(const RunConfig& config) {
-  return workers_may_leave(config) || (takes_newcomers(config) && config.workers > 1);
+  const bool is_cut = parts_of(config) > 1 && config.algorithm == "allreduce";
+  const bool has_copies = config.servers == 0 && holders_of(config) > 1;
+  return replicas_of(config) > 1 && (workers_may_leave(config) || takes_newcomers(config) || is_cut || has_copies);
+}
+
+bool may_balance(const RunConfig& config) {
+  return (config.algorithm == "allreduce" || config.algorithm == "sync") && !is_served(config) &&
+         parts_of(config) == 1 && config.balance != "off";
+}
+
+std::vector<std::uint64_t> fixed_balance(const RunConfig& config) {
+  constexpr std::uint64_t kMostShare = 1000;
+  const std::string& text = config.balance;
+  std::vector<std::uint64_t> shares;
+  if (text == "auto" || text == "on" || text == "off") {
+    return shares;
+  }
+  for (const std::string& part : split(text, ',')) {
+    std::uint64_t share = 0;
+    const char* const end = part.data() + part.size();
+    const auto [stop, error] = std::from_chars(part.data(), end, share);
+    if (error != std::errc() || stop != end || share == 0 || share > kMostShare) {
+      throw InputError(
+          fmt::format("expected auto, on, off, or whole numbers from 1 to {} such as 3,1, got '{}'", kMostShare, text));
+    }
+    shares.push_back(share);
+  }
+  return shares;
 }
 
 void settle_chaos(RunConfig& config) {
@@ -62,14 +120,15 @@ void settle_chaos(RunConfig& config) {
   if (!seed) {
     return;
   }
-  if (is_of_one_process(config.algorithm) || config.transport == "threads" || is_sandblaster(config)) {
+  if (is_of_one_process(config.algorithm) || config.transport == "threads") {
     throw InputError(
-        fmt::format("--chaos {}: is for jobs of processes that know how far they are: choose --workers and an "
-                    "algorithm other than local and sandblaster, over sockets or MPI",
+        fmt::format("--chaos {}: is for jobs of processes: choose --workers and an algorithm other than local and "
+                    "hogwild, over sockets or MPI",
                     config.chaos));
   }
   config.chaos = random_chaos(*seed, {.workers = static_cast<int>(config.workers),
                                       .servers = static_cast<int>(processes_of(config) - config.workers),
+                                      .parts = static_cast<int>(parts_of(config)),
                                       .survives_a_worker = goes_on_without_a_worker(config),
                                       .survives_a_server = holders_of(config) >= 2});
 }
@@ -271,15 +330,16 @@ constexpr std::int64_t kMostServedParts = 63;  // that tags of servers can tell 
 /// What the workers of a copy, who get answers from servers of their own, cannot agree on.
 void check_served_grid(const RunConfig& config) {
   if (parts_of(config) > kMostServedParts) {
-    throw InputError(fmt::format("--algorithm {}: with parameter servers a copy of the network is of at most {} workers, "
-                                 "not {}",
-                                 config.algorithm, kMostServedParts, parts_of(config)));
+    throw InputError(
+        fmt::format("--algorithm {}: with parameter servers a copy of the network is of at most {} workers, "
+                    "not {}",
+                    config.algorithm, kMostServedParts, parts_of(config)));
   }
-  const std::string given = config.servers == 0          ? "--servers 0"
-                            : config.backup_workers > 0  ? fmt::format("--backup-workers {}", config.backup_workers)
-                            : config.max_staleness >= 0  ? fmt::format("--max-staleness {}", config.max_staleness)
-                            : config.adaptive == "on"    ? "--adaptive on"
-                            : config.clip_norm > 0       ? fmt::format("--clip-norm {:g}", config.clip_norm)
+  const std::string given = config.servers == 0           ? "--servers 0"
+                            : config.backup_workers > 0   ? fmt::format("--backup-workers {}", config.backup_workers)
+                            : config.max_staleness >= 0   ? fmt::format("--max-staleness {}", config.max_staleness)
+                            : config.adaptive == "on"     ? "--adaptive on"
+                            : config.clip_norm > 0        ? fmt::format("--clip-norm {:g}", config.clip_norm)
                             : has_hogwild_workers(config) ? "--thread-mode hogwild"
                                                           : "";
   if (!given.empty()) {
@@ -292,7 +352,8 @@ void check_served_grid(const RunConfig& config) {
 void check_grid(const RunConfig& config) {
   const std::int64_t parts = parts_of(config);
   if (!config.shares.empty() && (parts == 1 || config.tensor == 1)) {
-    throw InputError(fmt::format("--shares {}: no stage is shared out; expected --tensor 2 or more too", config.shares));
+    throw InputError(
+        fmt::format("--shares {}: no stage is shared out; expected --tensor 2 or more too", config.shares));
   }
   if (parts == 1) {
     if (!config.cuts.empty() || !config.stage_at.empty()) {
@@ -307,17 +368,18 @@ void check_grid(const RunConfig& config) {
                                  config.workers, parts));
   }
   if (config.replicas > 0 && config.workers != config.replicas * parts) {
-    throw InputError(fmt::format("--replicas {}: {} workers were started, {} a copy", config.replicas, config.workers,
-                                 parts));
+    throw InputError(
+        fmt::format("--replicas {}: {} workers were started, {} a copy", config.replicas, config.workers, parts));
   }
   if (std::max(config.micro_batches, config.accumulate) > kMostMicroBatches) {
     throw InputError(fmt::format("--micro-batches {}: expected at most {}",
                                  std::max(config.micro_batches, config.accumulate), kMostMicroBatches));
   }
   if (is_sandblaster(config) || is_of_one_process(config.algorithm)) {
-    throw InputError(fmt::format("--algorithm {}: a network over {} workers is trained with allreduce, sync, averaging, "
-                                 "gossip, async, downpour or softsync",
-                                 config.algorithm, parts));
+    throw InputError(
+        fmt::format("--algorithm {}: a network over {} workers is trained with allreduce, sync, averaging, "
+                    "gossip, async, downpour or softsync",
+                    config.algorithm, parts));
   }
   if (is_served(config)) {
     check_served_grid(config);
@@ -328,7 +390,8 @@ void check_grid(const RunConfig& config) {
         config.clip_norm));
   }
   if (config.thread_mode == "lanes") {
-    throw InputError(fmt::format("--thread-mode lanes: threads of a network over {} workers work inside kernels", parts));
+    throw InputError(
+        fmt::format("--thread-mode lanes: threads of a network over {} workers work inside kernels", parts));
   }
 }
 
@@ -352,6 +415,11 @@ void check_config(const RunConfig& config) {
     throw InputError(fmt::format("--accumulate {}: a worker's batch has only {} samples", config.accumulate,
                                  batch_per_worker(config)));
   }
+  const std::size_t shares = fixed_balance(config).size();
+  if (shares > 0 && static_cast<std::int64_t>(shares) != config.workers) {
+    throw InputError(
+        fmt::format("--balance {}: shares of {} workers, where there are {}", config.balance, shares, config.workers));
+  }
   if (config.algorithm == "gossip" && config.gossip_quorum >= replicas_of(config)) {
     throw InputError(fmt::format("--gossip-quorum {}: with {} {} there are only {} others", config.gossip_quorum,
                                  parts_of(config) > 1 ? "--replicas" : "--workers", replicas_of(config),
@@ -366,12 +434,6 @@ void check_config(const RunConfig& config) {
                    .servers = static_cast<int>(processes_of(config) - config.workers),
                    .workers_are_threads = !one_process && config.transport == "threads",
                    .has_coordinator = !one_process});
-  const auto share =
-      std::ranges::find_if(chaos.events, [](const ChaosEvent& event) { return event.share.has_value(); });
-  if (config.algorithm == "sandblaster" && share != chaos.events.end()) {
-    throw InputError(
-        fmt::format("--chaos: '{}': nobody knows how many samples sandblaster will compute: say a step", share->text));
-  }
   if (config.schedule == "step" && config.step_every <= 0 && config.milestones.empty()) {
     throw InputError("--schedule step needs --step-every or --milestones");
   }

@@ -4,6 +4,7 @@
 
 #include "data/array_dataset.h"
 #include "data/test_folder.h"
+#include "data/test_read.h"
 
 namespace distbelief {
 namespace {
@@ -25,12 +26,6 @@ std::shared_ptr<const Dataset> counting(std::uint64_t samples, const Shape& shap
   return std::make_shared<ArrayDataset>(std::move(contents));
 }
 
-Batch read(const Dataset& data, std::vector<std::uint64_t> ids, std::uint64_t epoch = 0) {
-  Batch batch;
-  data.read(ids, epoch, batch);
-  return batch;
-}
-
 TEST(Subset, ValidationSplitIsExactAndDisjoint) {
   const auto data = counting(101, Shape{1, 1, 2});
   const ValidationSplit split = split_validation(data, 0.1, 5);
@@ -45,7 +40,7 @@ TEST(Subset, ValidationSplitIsExactAndDisjoint) {
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::unique(names.begin(), names.end()) - names.begin(), 101);
   EXPECT_NE(split.train->sample_name(0), split_validation(data, 0.1, 6).train->sample_name(0));
-  const Batch batch = read(*split.validation, {3});
+  const Batch batch = read_samples(*split.validation, {3});
   EXPECT_EQ(batch.ids[0], 3U) << "a subset has its own numbers";
   EXPECT_EQ(batch.classes[0], std::stoi(split.validation->sample_name(3)) % 3);
 }
@@ -58,12 +53,12 @@ TEST(Subset, RefusesAnEmptyPart) {
 
 TEST(Augmented, IsAFunctionOfSeedEpochAndSample) {
   const Augmented data(counting(20, Shape{2, 4, 5}), {.crop_padding = 2, .flip = true}, 9);
-  const Batch once = read(data, {4, 7}, 3);
-  const Batch again = read(data, {7, 4}, 3);
+  const Batch once = read_samples(data, {4, 7}, 3);
+  const Batch again = read_samples(data, {7, 4}, 3);
   EXPECT_TRUE(std::equal(once.dense.begin(), once.dense.begin() + 40, again.dense.begin() + 40));
   bool differs = false;
   for (std::uint64_t epoch = 4; epoch < 8; ++epoch) {
-    differs |= read(data, {4, 7}, epoch).dense != once.dense;
+    differs |= read_samples(data, {4, 7}, epoch).dense != once.dense;
   }
   EXPECT_TRUE(differs);
 }
@@ -71,11 +66,11 @@ TEST(Augmented, IsAFunctionOfSeedEpochAndSample) {
 TEST(Augmented, ShiftsAndMirrorsAndFillsWithZero) {
   const Shape shape{1, 3, 4};
   const auto base = counting(1, shape);
-  const std::vector<float> image = read(*base, {0}).dense;
+  const std::vector<float> image = read_samples(*base, {0}).dense;
   const Augmented data(base, {.crop_padding = 1, .flip = true}, 2);
   std::vector<int> seen(18);
   for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
-    const std::vector<float> got = read(data, {0}, epoch).dense;
+    const std::vector<float> got = read_samples(data, {0}, epoch).dense;
     int matches = 0;
     for (int kind = 0; kind < 18; ++kind) {
       const int down = kind / 2 / 3 - 1;
@@ -104,7 +99,7 @@ TEST(Augmented, ShiftsAndMirrorsAndFillsWithZero) {
 TEST(Augmented, PaddingLargerThanTheImageIsAllowed) {
   const Augmented data(counting(1, Shape{1, 2, 2}), {.crop_padding = 9}, 2);
   for (std::uint64_t epoch = 0; epoch < 50; ++epoch) {
-    EXPECT_EQ(read(data, {0}, epoch).dense.size(), 4U);
+    EXPECT_EQ(read_samples(data, {0}, epoch).dense.size(), 4U);
   }
   EXPECT_THROW(Augmented(counting(1, Shape{4}), {.flip = true}, 2), InputError);
 }
@@ -121,8 +116,8 @@ TEST(Normalize, MeasuresAndAppliesPerChannel) {
   // Above a decorator it is a second pass, with the same result.
   const auto range = std::make_shared<Subset>(data, Sampler(500, 0, false), 0, 500);
   const auto second = normalize(range, measure_normalization(*data));
-  const Batch a = read(*normal, {3, 77});
-  const Batch b = read(*second, {3, 77});
+  const Batch a = read_samples(*normal, {3, 77});
+  const Batch b = read_samples(*second, {3, 77});
   for (std::size_t i = 0; i < a.dense.size(); ++i) {
     EXPECT_NEAR(a.dense[i], b.dense[i], 1e-5);
   }
@@ -131,7 +126,7 @@ TEST(Normalize, MeasuresAndAppliesPerChannel) {
 TEST(Normalize, ConstantFeaturesStayFinite) {
   const auto data = counting(1, Shape{4});
   const auto normal = normalize(data, measure_normalization(*data));
-  EXPECT_EQ(read(*normal, {0}).dense, (std::vector<float>{0, 0, 0, 0}));
+  EXPECT_EQ(read_samples(*normal, {0}).dense, (std::vector<float>{0, 0, 0, 0}));
   EXPECT_THROW(normalize(data, {{1, 2}, {1, 2}}), InputError);
   EXPECT_THROW(normalize(data, {{0}, {0}}), InputError);
 }

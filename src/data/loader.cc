@@ -1,6 +1,8 @@
 #include "data/loader.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -25,6 +27,12 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, const LoaderOptio
         fmt::format("batch: {} is more than the {} samples of the data set, and incomplete batches are left out",
                     options.batch, dataset.size()));
   }
+  if (!options.shares.empty()) {
+    check(std::ssize(options.shares) == options.parts, "each part has a share");
+    before_.resize(options.shares.size() + 1);
+    std::partial_sum(options.shares.begin(), options.shares.end(), before_.begin() + 1, std::plus<std::uint64_t>());
+    check(before_.back() == static_cast<std::uint64_t>(options.batch), "shares are of a batch");
+  }
   planned_ = consumer_;
   if (const int threads = options.threads.value_or(usual_loader_threads(dataset)); threads > 0) {
     ahead_.emplace(dataset_, sampler_, threads, std::max(options.prefetch, 1));
@@ -47,8 +55,11 @@ BatchPlace Loader::share(const Cursor& at) const {
   const std::uint64_t size = batch_size(at);
   const std::uint64_t parts = static_cast<std::uint64_t>(options_.parts);
   const std::uint64_t part = static_cast<std::uint64_t>(options_.part);
-  const std::uint64_t begin = size * part / parts;
-  return {.epoch = at.epoch, .position = at.position + begin, .size = size * (part + 1) / parts - begin};
+  const auto before = [&](std::uint64_t which) {
+    return before_.empty() ? samples_before_part(size, which, parts) : size * before_[which] / before_.back();
+  };
+  const std::uint64_t begin = before(part);
+  return {.epoch = at.epoch, .position = at.position + begin, .size = before(part + 1) - begin};
 }
 
 void Loader::plan() {

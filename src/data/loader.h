@@ -29,7 +29,14 @@ struct LoaderOptions {
   /// batches; a share may be empty when an epoch's last batch has fewer samples than there are parts.
   int part = 0;
   int parts = 1;
+  /// Samples of a whole batch that each part reads, where they are not nearly equal; smaller batches are cut likewise.
+  std::vector<std::int64_t> shares = {};
 };
+
+/// How many of `size` samples are before part `part` of `parts`, when they are cut in nearly equal shares.
+constexpr std::uint64_t samples_before_part(std::uint64_t size, std::uint64_t part, std::uint64_t parts) {
+  return size * part / parts;
+}
 
 /// Hands out the batches of epoch after epoch in the exact order of the sampler, whatever the timing of its threads.
 /// Later epochs begin behind what the sampler says is done of them.
@@ -77,6 +84,7 @@ class Loader {
   const Dataset& dataset_;
   const Sampler sampler_;
   const LoaderOptions options_;
+  std::vector<std::uint64_t> before_;  ///< of a whole batch, the samples before each part's; empty: equal shares
 
   // Of the consumer; of several: guarded by mutex_.
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -123,6 +124,45 @@ TEST(Loader, PartsOfABatchMakeItUp) {
     EXPECT_EQ(joined, batch->ids);
   }
   EXPECT_EQ(parts[0].next(), nullptr);
+}
+
+TEST(Loader, AnySharesOfABatchMakeItUp) {
+  const Numbers data(53);
+  const Sampler sampler(53, 5, true);
+  const std::vector<std::vector<std::int64_t>> all_shares = {{1, 1, 10}, {10, 1, 1}, {4, 4, 4}, {7, 0, 5}, {3, 8, 1}};
+  for (const std::vector<std::int64_t>& shares : all_shares) {
+    for (const std::uint64_t position : {0U, 1U, 12U, 47U}) {
+      Loader whole(data, sampler, {.batch = 12, .position = position, .end_epoch = 2});
+      std::vector<std::unique_ptr<Loader>> parts;
+      for (int part = 0; part < 3; ++part) {
+        parts.push_back(std::make_unique<Loader>(data, sampler,
+                                                 LoaderOptions{.batch = 12,
+                                                               .threads = part,
+                                                               .position = position,
+                                                               .end_epoch = 2,
+                                                               .part = part,
+                                                               .parts = 3,
+                                                               .shares = shares}));
+      }
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        while (const Batch* batch = whole.next()) {
+          std::vector<std::uint64_t> joined;
+          for (std::size_t part = 0; part < 3; ++part) {
+            const Batch* share = parts[part]->next();
+            ASSERT_NE(share, nullptr);
+            EXPECT_LE(share->size(), shares[part]);
+            EXPECT_TRUE(batch->size() < 12 || share->size() == shares[part]);
+            joined.insert(joined.end(), share->ids.begin(), share->ids.end());
+          }
+          EXPECT_EQ(joined, batch->ids);
+        }
+        for (const auto& part : parts) {
+          EXPECT_EQ(part->next(), nullptr);
+          EXPECT_EQ(part->position(), whole.position());
+        }
+      }
+    }
+  }
 }
 
 TEST(Loader, ErrorsOfAThreadComeOutAtTheirBatch) {

@@ -10,9 +10,9 @@ namespace distbelief {
 namespace {
 
 /// A sample is its number; one may be broken.
-class Numbers final : public Dataset {
+class CountedReads final : public Dataset {
  public:
-  explicit Numbers(std::uint64_t broken = ~std::uint64_t{0}) : broken_(broken) { spec_.input = Shape{1}; }
+  explicit CountedReads(std::uint64_t broken = ~std::uint64_t{0}) : broken_(broken) { spec_.input = Shape{1}; }
   const SampleSpec& spec() const override { return spec_; }
   std::uint64_t size() const override { return 100; }
   void read(std::span<const std::uint64_t> ids, std::uint64_t epoch, Batch& batch) const override {
@@ -38,7 +38,7 @@ std::vector<std::uint64_t> taken(ReadAhead& ahead) {
 }
 
 TEST(ReadAhead, HandsOutInTheOrderOfThePlan) {
-  const Numbers data;
+  const CountedReads data;
   const Sampler in_order(100, 1, false);
   ReadAhead ahead(data, in_order, 3, 5);
   std::uint64_t planned = 0;
@@ -51,7 +51,7 @@ TEST(ReadAhead, HandsOutInTheOrderOfThePlan) {
 }
 
 TEST(ReadAhead, ADroppedPlanIsNeitherReadNorHandedOut) {
-  const Numbers data(7);
+  const CountedReads data(7);
   const Sampler in_order(100, 1, false);
   for (int round = 0; round < 20; ++round) {
     ReadAhead ahead(data, in_order, 2, 8);
@@ -74,7 +74,7 @@ TEST(ReadAhead, ADroppedPlanIsNeitherReadNorHandedOut) {
 }
 
 TEST(ReadAhead, AnErrorComesOutAtItsBatchAndStays) {
-  const Numbers data(3);
+  const CountedReads data(3);
   const Sampler in_order(100, 1, false);
   ReadAhead ahead(data, in_order, 2, 4);
   ahead.plan({.epoch = 0, .position = 0, .size = 2});

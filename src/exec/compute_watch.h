@@ -19,14 +19,12 @@ class ComputeWatch {
    public:
     explicit Span(ComputeWatch* watch) : watch_(watch) {
       if (watch_ != nullptr) {
-        watch_->computing_.store(true, std::memory_order_relaxed);
-        began_ = Clock::now();
+        watch_->begin();
       }
     }
     ~Span() {
       if (watch_ != nullptr) {
-        watch_->nanoseconds_.fetch_add((Clock::now() - began_).count(), std::memory_order_relaxed);
-        watch_->computing_.store(false, std::memory_order_relaxed);
+        watch_->end();
       }
     }
     Span(const Span&) = delete;
@@ -34,7 +32,6 @@ class ComputeWatch {
 
    private:
     ComputeWatch* watch_;
-    Clock::time_point began_ = {};
   };
 
   /// As long as it lives nothing is computed, inside of a Span.
@@ -42,12 +39,12 @@ class ComputeWatch {
    public:
     explicit Pause(ComputeWatch* watch) : watch_(watch != nullptr && watch->computing() ? watch : nullptr) {
       if (watch_ != nullptr) {
-        watch_->computing_.store(false, std::memory_order_relaxed);
+        watch_->end();
       }
     }
     ~Pause() {
       if (watch_ != nullptr) {
-        watch_->computing_.store(true, std::memory_order_relaxed);
+        watch_->begin();
       }
     }
     Pause(const Pause&) = delete;
@@ -58,9 +55,19 @@ class ComputeWatch {
   };
 
  private:
+  void begin() {
+    computing_.store(true, std::memory_order_relaxed);
+    began_ = Clock::now();
+  }
+  void end() {
+    nanoseconds_.fetch_add((Clock::now() - began_).count(), std::memory_order_relaxed);
+    computing_.store(false, std::memory_order_relaxed);
+  }
+
   static_assert(Clock::period::num == 1 && Clock::period::den == 1'000'000'000);
   std::atomic<bool> computing_ = false;
   std::atomic<std::int64_t> nanoseconds_ = 0;
+  Clock::time_point began_ = {};
 };
 
 }  // namespace distbelief

@@ -5,6 +5,7 @@
 
 #include "exec/layer_timer.h"
 #include "exec/part_arena.h"
+#include "exec/part_timer.h"
 #include "graph/layers/dense.h"
 #include "graph/layers/wait.h"
 #include "plan/choose_cut.h"
@@ -49,6 +50,27 @@ TEST(LayerTimer, TimesLayersThatWait) {
   ASSERT_TRUE(time.has_value());
   EXPECT_GE(time->forward, 0.001);
   EXPECT_GE(time->backward, 0.002);
+}
+
+TEST(PartTimer, TimesEveryPartOfACutNetwork) {
+  const Graph graph = small_images();
+  const ParameterTable table = layout_parameters(graph);
+  for (const auto& [stages, tensor] : std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
+    const Partition partition =
+        choose_partition(graph, table, {.stages = stages, .tensor = tensor, .step = {.rows = 8}});
+    for (const NetworkPart& part : all_parts(graph, table, partition)) {
+      const std::optional<LayerTime> time = time_part(part, 8, {.processes = 2});
+      ASSERT_TRUE(time.has_value());
+      EXPECT_GT(time->forward, 0);
+      EXPECT_GT(time->backward, 0);
+    }
+  }
+}
+
+TEST(PartTimer, LeavesOutWhatIsTooLarge) {
+  const Graph graph = equal_layers(2, 1 << 14);
+  const ParameterTable table = layout_parameters(graph);
+  EXPECT_FALSE(time_part(part_of(graph, table, uncut(graph), 0, 0), 8, {}).has_value());
 }
 
 TEST(LayerTimer, LeavesOutWhatIsTooLargeOrHangsOnTheData) {

@@ -46,6 +46,9 @@ class Replica {
   const ParameterTable& table() const { return table_; }
   const ReplicaOptions& options() const { return options_; }
 
+  /// From now on these processes have the other parts; borrowed. What it was in the middle of is over.
+  void relink(PartLinks& links) { options_.links = &links; }
+
   /// The whole flat space. Write only between calls.
   std::span<float> values() const { return values_.as<float>(); }
 
@@ -105,7 +108,7 @@ class Replica {
 
   const Graph graph_;
   const ParameterTable& table_;
-  const ReplicaOptions options_;
+  ReplicaOptions options_;
   Buffer values_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::span<const float>> gradient_parts_;

@@ -34,7 +34,7 @@ LayerPtr conv(std::int64_t filters, std::int64_t size, std::int64_t stride = 1) 
                     .window = {.kernel = {size, size}, .stride = {stride, stride}, .padding = {size / 2, size / 2}}});
 }
 
-LayerPtr dense(std::int64_t units) { return std::make_shared<Dense>(DenseOptions{.units = units}); }
+LayerPtr small_dense(std::int64_t units) { return std::make_shared<Dense>(DenseOptions{.units = units}); }
 
 /// A convolution, a residual block with a shortcut, pooling and two dense layers: every kind of memory sharing.
 Graph small_residual_network(bool batch_norm) {
@@ -53,9 +53,9 @@ Graph small_residual_network(bool batch_norm) {
   z = graph.add("relu3", std::make_shared<Relu>(), {z});
   z = graph.add("pool", std::make_shared<Pooling>(PoolingOptions{.window = {.kernel = {2, 2}, .stride = {2, 2}}}), {z});
   z = graph.add("flatten", Reshape::flatten(), {z});
-  z = graph.add("dense1", dense(7), {z});
+  z = graph.add("dense1", small_dense(7), {z});
   z = graph.add("relu4", std::make_shared<Relu>(), {z});
-  graph.add("dense2", dense(3), {z});
+  graph.add("dense2", small_dense(3), {z});
   graph.finish(std::make_shared<SoftmaxCrossEntropy>());
   return graph;
 }
@@ -136,10 +136,10 @@ Graph network_of_the_rest() {
   y = graph.add("thrice", std::make_shared<Add>(), {y, y, y});
   y = graph.add("flatten", Reshape::flatten(), {y});
   y = graph.add("norm", std::make_shared<LayerNorm>(), {y});
-  y = graph.add("hidden", dense(6), {y});
+  y = graph.add("hidden", small_dense(6), {y});
   y = graph.add("sigmoid", std::make_shared<Activation>(Activation::Kind::sigmoid), {y});
   y = graph.add("dropout2", std::make_shared<Dropout>(DropoutOptions{.rate = 0.5F, .salt = 2}), {y});
-  graph.add("output", dense(3), {y});
+  graph.add("output", small_dense(3), {y});
   graph.finish(std::make_shared<SoftmaxCrossEntropy>());
   return graph;
 }

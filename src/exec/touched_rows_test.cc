@@ -18,7 +18,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::int64_t kColumns = 60;
+constexpr std::int64_t kSparseColumns = 60;
 constexpr float kGarbage = 12345;
 
 Batch sparse_batch(std::int64_t rows) {
@@ -28,7 +28,7 @@ Batch sparse_batch(std::int64_t rows) {
     const auto row = static_cast<std::uint64_t>(r);
     batch.ids.push_back(row);
     batch.classes.push_back(static_cast<std::int32_t>(r % 2));
-    for (std::int32_t column = static_cast<std::int32_t>(r % 3); column < kColumns; column += 11) {
+    for (std::int32_t column = static_cast<std::int32_t>(r % 3); column < kSparseColumns; column += 11) {
       batch.sparse.columns.push_back(column);
       batch.sparse.values.push_back(random.normal(row, static_cast<std::uint64_t>(column)));
     }
@@ -39,7 +39,7 @@ Batch sparse_batch(std::int64_t rows) {
 
 Graph sparse_network() {
   Graph graph("sparse");
-  NodeId x = graph.add_input({kColumns}, ValueKind::sparse);
+  NodeId x = graph.add_input({kSparseColumns}, ValueKind::sparse);
   x = graph.add("first", std::make_shared<Dense>(DenseOptions{.units = 5}), {x});
   x = graph.add("relu", std::make_shared<Relu>(), {x});
   graph.add("last", std::make_shared<Dense>(DenseOptions{.units = 2}), {x});
@@ -49,7 +49,7 @@ Graph sparse_network() {
 
 Graph factorization() {
   Graph graph("factorization");
-  const NodeId x = graph.add_input({kColumns}, ValueKind::sparse);
+  const NodeId x = graph.add_input({kSparseColumns}, ValueKind::sparse);
   graph.add("output", std::make_shared<FactorizationMachine>(4), {x});
   graph.finish(std::make_shared<SigmoidCrossEntropy>());
   return graph;
@@ -102,8 +102,8 @@ void expect_equal_gradients(const Graph& graph, const Batch& batch, std::size_t 
   std::ranges::fill(sparse.gradient_memory(1)[0], kGarbage);
 
   for (const std::int64_t first : {0, 4, 2}) {
-    constexpr std::int64_t kRows = 4;
-    const std::span<const TouchedRows> touched = sparse.prepare(batch, first, kRows);
+    constexpr std::int64_t kFewRows = 4;
+    const std::span<const TouchedRows> touched = sparse.prepare(batch, first, kFewRows);
     ASSERT_EQ(touched.size(), parameters_with_rows);
     const std::vector<bool> marks = meant(table, touched);
     for (std::size_t i = 0; i < marks.size(); ++i) {  // what is not touched must not be read either
@@ -113,11 +113,11 @@ void expect_equal_gradients(const Graph& graph, const Batch& batch, std::size_t 
     const LossSums sums = sparse.compute_prepared();
 
     Batch part;
-    part.ids.assign(batch.ids.begin() + first, batch.ids.begin() + first + kRows);
-    part.classes.assign(batch.classes.begin() + first, batch.classes.begin() + first + kRows);
+    part.ids.assign(batch.ids.begin() + first, batch.ids.begin() + first + kFewRows);
+    part.classes.assign(batch.classes.begin() + first, batch.classes.begin() + first + kFewRows);
     if (batch.indices.empty()) {
       const std::int64_t begin = batch.sparse.offsets[static_cast<std::size_t>(first)];
-      for (std::int64_t row = 1; row <= kRows; ++row) {
+      for (std::int64_t row = 1; row <= kFewRows; ++row) {
         part.sparse.offsets.push_back(batch.sparse.offsets[static_cast<std::size_t>(first + row)] - begin);
       }
       part.sparse.columns.assign(batch.sparse.columns.begin() + begin,
@@ -125,7 +125,7 @@ void expect_equal_gradients(const Graph& graph, const Batch& batch, std::size_t 
       part.sparse.values.assign(batch.sparse.values.begin() + begin,
                                 batch.sparse.values.begin() + begin + part.sparse.offsets.back());
     } else {
-      part.indices.assign(batch.indices.begin() + 3 * first, batch.indices.begin() + 3 * (first + kRows));
+      part.indices.assign(batch.indices.begin() + 3 * first, batch.indices.begin() + 3 * (first + kFewRows));
     }
     EXPECT_EQ(sums.loss, whole.compute_gradient(part).loss);
     std::size_t untouched = 0;

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
-#include "base/json_text.h"
+#include "base/json.h"
 #include "metrics/html.h"
 #include "metrics/ticks.h"
 
@@ -184,12 +183,12 @@ std::string labels_of(const Chart& chart, const Layout& layout) {
   return labels;
 }
 
-nlohmann::ordered_json json_of(const Curve& curve) {
-  nlohmann::ordered_json x = nlohmann::ordered_json::array();
-  nlohmann::ordered_json y = nlohmann::ordered_json::array();
-  nlohmann::ordered_json step = nlohmann::ordered_json::array();
+Json json_of(const Curve& curve) {
+  Json x = Json::array();
+  Json y = Json::array();
+  Json step = Json::array();
   const auto rounded = [](double value) {
-    return nlohmann::ordered_json::parse(fmt::format("{:.6g}", value));  // six digits are more than a screen shows
+    return parse_json(fmt::format("{:.6g}", value));  // six digits are more than a screen shows
   };
   for (const ChartPoint& point : curve.line) {
     x.push_back(rounded(point.x));
@@ -263,14 +262,14 @@ std::string chart_json(const Chart& chart) {
     return "null";
   }
   constexpr const char* kUnits[] = {"measure", "percent", "count"};
-  nlohmann::ordered_json json;
+  Json json;
   json["unit"] = kUnits[static_cast<int>(chart.unit)];
   constexpr const char* kKinds[] = {"epochs", "seconds", "samples"};
   json["kind"] = kKinds[static_cast<int>(chart.x)];
   json["log"] = layout.x.log;
   json["x"] = {layout.x.low, layout.x.high};
   json["y"] = {layout.y.low, layout.y.high};
-  json["series"] = nlohmann::ordered_json::array();
+  json["series"] = Json::array();
   for (const Curve& curve : layout.curves) {
     json["series"].push_back(json_of(curve));
   }

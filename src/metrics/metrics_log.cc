@@ -8,16 +8,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 
 namespace distbelief {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string line_of(const MetricsRow& row) {
   Json json;
@@ -31,7 +28,7 @@ std::string line_of(const MetricsRow& row) {
 }
 
 std::optional<MetricsRow> parse_row(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = try_parse_json(line);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
     return std::nullopt;
   }

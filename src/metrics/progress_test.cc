@@ -10,6 +10,8 @@
 
 #include <csignal>
 
+#include "metrics/test_text.h"
+
 namespace distbelief {
 namespace {
 
@@ -30,14 +32,6 @@ int columns_of(const std::string& text) {
     }
   }
   return columns;
-}
-
-std::size_t count_of(const std::string& text, const std::string& what) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
-    ++count;
-  }
-  return count;
 }
 
 /// What is written into `out`, a temporary file.

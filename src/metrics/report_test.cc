@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "metrics/html.h"
+#include "metrics/test_text.h"
 
 namespace distbelief {
 namespace {
@@ -45,18 +46,10 @@ ReportData some_report() {
   return report;
 }
 
-nlohmann::json charts_in(const std::string& html) {
+Json charts_in(const std::string& html) {
   const std::string begin = "<script type=\"application/json\" id=\"charts\">";
   const std::size_t at = html.find(begin) + begin.size();
-  return nlohmann::json::parse(html.substr(at, html.find("</script>", at) - at));
-}
-
-std::size_t count_of(const std::string& text, const std::string& what) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
-    ++count;
-  }
-  return count;
+  return parse_json(html.substr(at, html.find("</script>", at) - at));
 }
 
 TEST(Report, SaysWhatHappened) {
@@ -102,12 +95,12 @@ TEST(Report, EveryTextIsEscaped) {
 TEST(Report, DrawsOneFigureAndOneSetOfDataForEachCurve) {
   const std::string html = report_html(some_report());
   EXPECT_EQ(count_of(html, "<figure"), 3U);  // loss, accuracy, rate; no speed was measured
-  const nlohmann::json charts = charts_in(html);
+  const Json charts = charts_in(html);
   ASSERT_EQ(charts.size(), 3U);
   EXPECT_EQ(charts[1]["unit"], "percent");
   EXPECT_EQ(charts[1]["series"][0]["label"], "test");
-  EXPECT_EQ(charts[1]["series"][0]["y"], nlohmann::json({90, 90, 90, 90, 90}));
-  EXPECT_EQ(charts[1]["series"][0]["step"], nlohmann::json({100, 200, 300, 400, 500}));
+  EXPECT_EQ(charts[1]["series"][0]["y"], Json({90, 90, 90, 90, 90}));
+  EXPECT_EQ(charts[1]["series"][0]["step"], Json({100, 200, 300, 400, 500}));
 }
 
 TEST(Report, AnEmptyHistoryIsNoError) {
@@ -130,7 +123,7 @@ TEST(Chart, LeavesOutWhatIsNotFinite) {
   const std::string html = chart_html(chart);
   EXPECT_THAT(html, Not(HasSubstr("nan")));
   EXPECT_THAT(html, Not(HasSubstr("inf\"")));
-  EXPECT_EQ(nlohmann::json::parse(chart_json(chart))["series"][0]["x"], nlohmann::json({1}));
+  EXPECT_EQ(parse_json(chart_json(chart))["series"][0]["x"], Json({1}));
   chart.series[0].points.resize(1);
   EXPECT_EQ(chart_html(chart), "");
   EXPECT_EQ(chart_json(chart), "null");
@@ -199,7 +192,7 @@ TEST(Chart, ASteepBeginningRunsOutOfThePicture) {
   for (int i = 0; i < 1000; ++i) {
     chart.series[0].points.push_back({i / 100.0, i < 10 ? 100.0 : 0.5 + 0.1 * std::sin(i), i});
   }
-  EXPECT_LT(nlohmann::json::parse(chart_json(chart))["y"][1], 1.5);
+  EXPECT_LT(parse_json(chart_json(chart))["y"][1], 1.5);
 }
 
 }  // namespace

@@ -19,11 +19,11 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-const SampleSpec kImages = {.input = {1, 28, 28}, .classes = 10};
+const SampleSpec kGreyImages = {.input = {1, 28, 28}, .classes = 10};
 
-Graph parse(std::string_view text, const SampleSpec& data = kImages) { return parse_model(text, "m.yaml", data); }
+Graph parse(std::string_view text, const SampleSpec& data = kGreyImages) { return parse_model(text, "m.yaml", data); }
 
-std::string message_of(std::string_view text, const SampleSpec& data = kImages) {
+std::string message_of(std::string_view text, const SampleSpec& data = kGreyImages) {
   try {
     parse(text, data);
   } catch (const InputError& error) {

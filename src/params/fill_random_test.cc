@@ -12,7 +12,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::size_t kCount = 400003;
+constexpr std::size_t kRandomNumbers = 400003;
 
 /// The part of the numbers below a bound, against its probability, within five standard deviations.
 void expect_part_below(const std::vector<float>& numbers, float bound, double probability) {
@@ -29,7 +29,7 @@ double correlation(const std::vector<float>& numbers, std::size_t distance) {
 }
 
 TEST(FillRandom, NormalNumbersFollowTheNormalDistribution) {
-  std::vector<float> numbers(kCount);
+  std::vector<float> numbers(kRandomNumbers);
   fill_normal(CounterRandom(3, RandomUse::initialize), 17, 2, numbers);
   for (const double bound : {-3.5, -2.0, -1.0, -0.3, 0.0, 0.01, 0.5, 1.5, 3.0}) {
     expect_part_below(numbers, static_cast<float>(2 * bound), 0.5 * std::erfc(-bound / std::sqrt(2.0)));
@@ -38,7 +38,7 @@ TEST(FillRandom, NormalNumbersFollowTheNormalDistribution) {
 }
 
 TEST(FillRandom, UniformNumbersFillTheirInterval) {
-  std::vector<float> numbers(kCount);
+  std::vector<float> numbers(kRandomNumbers);
   fill_uniform(CounterRandom(3, RandomUse::initialize), 17, 2, numbers);
   for (const double bound : {-1.9, -1.0, 0.0, 0.7, 1.99}) {
     expect_part_below(numbers, static_cast<float>(bound), (bound + 2) / 4);
@@ -49,10 +49,10 @@ TEST(FillRandom, UniformNumbersFillTheirInterval) {
 }
 
 TEST(FillRandom, NumbersThatShareAGeneratorCallAreUncorrelated) {
-  std::vector<float> numbers(kCount);
+  std::vector<float> numbers(kRandomNumbers);
   fill_normal(CounterRandom(3, RandomUse::initialize), 17, 1, numbers);
   for (const std::size_t distance : {1, 2, 4, 16, 32, 64, 96, 128}) {
-    EXPECT_NEAR(correlation(numbers, distance), 0, 5 / std::sqrt(double{kCount})) << distance;
+    EXPECT_NEAR(correlation(numbers, distance), 0, 5 / std::sqrt(double{kRandomNumbers})) << distance;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/random.h"
+#include "params/test_numbers.h"
 
 namespace distbelief {
 namespace {
@@ -25,15 +26,6 @@ ParameterTable test_table(std::int64_t row_floats = 3) {
   table.add("single", {.name = "single", .shape = {kRows}, .init = {}, .decays = false, .row_floats = 1});
   table.add("mean", {.name = "mean", .shape = {4}, .init = {}, .kind = ParameterKind::averaged});
   return table;
-}
-
-Floats numbers(const ParameterTable& table, std::uint64_t stream) {
-  const CounterRandom random(5, RandomUse::generate);
-  Floats out(static_cast<std::size_t>(table.size()));
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = random.normal(stream, i);
-  }
-  return out;
 }
 
 std::vector<TouchedRows> touch(const ParameterTable& table, const Rows& rows) {
@@ -59,7 +51,7 @@ Floats with_zeros_elsewhere(const ParameterTable& table, const Floats& gradient,
 struct Shared {
   explicit Shared(const ParameterTable& table, const std::string& rule_name = "sgd")
       : rule(make_rule({.name = rule_name})),
-        values(numbers(table, 1)),
+        values(test_numbers(static_cast<std::size_t>(table.size()), 1)),
         copy(values.size(), std::numeric_limits<float>::quiet_NaN()),
         shard(table, *rule, values) {}
 
@@ -80,7 +72,7 @@ TEST(LockFreeShard, OneThreadGivesTheBitsOfAParameterShard) {
         for (std::uint64_t i = 0; i < 5; ++i) {
           const Rows rows = {7, 3, 499, static_cast<std::int32_t>(20 + i), 0};
           const std::vector<TouchedRows> touched = touch(table, rows);
-          const Floats gradient = numbers(table, 10 + i);
+          const Floats gradient = test_numbers(static_cast<std::size_t>(table.size()), 10 + i);
           const UpdateOptions options = {.rate = 0.3F, .clip_value = clip};
           EXPECT_EQ(free.shard.apply({gradient, touched}, 0.25F, options, free.copy).result, ApplyResult::applied);
           const Floats whole = with_zeros_elsewhere(table, gradient, touched);
@@ -98,7 +90,7 @@ TEST(LockFreeShard, NeitherReadsNorWritesOtherRows) {
   Shared shared(table);
   const Rows rows = {5, 9};
   const std::vector<TouchedRows> touched = touch(table, rows);
-  Floats gradient = numbers(table, 2);
+  Floats gradient = test_numbers(static_cast<std::size_t>(table.size()), 2);
   const ParameterEntry& entry = table.at("rows");
   for (std::int64_t row = 0; row < kRows; ++row) {
     if (row != 5 && row != 9) {
@@ -124,7 +116,7 @@ TEST(LockFreeShard, NeitherReadsNorWritesOtherRows) {
 TEST(LockFreeShard, LeavesTheDensePartOfTheCopyAsItLeftTheShard) {
   const ParameterTable table = test_table();
   Shared shared(table);
-  const Floats gradient = numbers(table, 2);
+  const Floats gradient = test_numbers(static_cast<std::size_t>(table.size()), 2);
   EXPECT_TRUE(shared.shard.apply({gradient, {}}, 1, {.rate = 0.1F}, shared.copy).finite);
   for (const char* name : {"dense", "mean"}) {
     const Range range = table.at(name).range;
@@ -140,7 +132,7 @@ TEST(LockFreeShard, LeavesFrozenParametersAlone) {
   Shared shared(table);
   const Rows rows = {1};
   const std::vector<TouchedRows> touched = touch(table, rows);
-  const Floats before = shared.values, gradient = numbers(table, 2);
+  const Floats before = shared.values, gradient = test_numbers(static_cast<std::size_t>(table.size()), 2);
   EXPECT_TRUE(shared.shard.apply({gradient, touched}, 1, {.rate = 0.1F}, shared.copy).finite);
   for (const char* name : {"rows", "dense", "single"}) {
     const Range range = table.at(name).range;

@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "params/parameter_shard.h"
+#include "params/test_numbers.h"
 
 namespace distbelief {
 namespace {
@@ -25,19 +26,10 @@ ParameterTable mixed_table(bool averaged) {
   return table;
 }
 
-Floats numbers(std::int64_t count, std::uint64_t stream) {
-  const CounterRandom random(7, RandomUse::generate);
-  Floats out(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = random.normal(stream, i);
-  }
-  return out;
-}
-
 /// A gradient that is 0 but for runs, told in both ways. `origin` is what its first place is called.
 struct TwoWays {
   TwoWays(std::int64_t size, std::uint64_t stream, std::uint32_t origin) : whole(static_cast<std::size_t>(size)) {
-    const Floats all = numbers(size, stream);
+    const Floats all = test_numbers(static_cast<std::size_t>(size), stream);
     const CounterRandom random(11, RandomUse::generate);
     std::uint64_t at = 0;
     for (std::uint64_t i = 0; at < whole.size(); ++i) {
@@ -79,7 +71,8 @@ class Written : public StateVisitor {
 
 struct Shard {
   Shard(const ParameterTable& table, const UpdateRule& rule)
-      : values(numbers(table.size(), 1)), shard(table, table.everything(), rule, values) {}
+      : values(test_numbers(static_cast<std::size_t>(table.size()), 1)),
+        shard(table, table.everything(), rule, values) {}
   std::string state() {
     Written written;
     shard.visit_values_and_state(written);

@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "params/state_keeper.h"
+#include "params/test_numbers.h"
 
 namespace distbelief {
 namespace {
@@ -35,15 +36,6 @@ ParameterTable abc_table() {
   mean.average_rate = 0.25F;
   table.add("mean", mean);
   return table;
-}
-
-Floats numbers(std::size_t count, std::uint64_t stream) {
-  const CounterRandom random(5, RandomUse::generate);
-  Floats out(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    out[i] = random.normal(stream, i);
-  }
-  return out;
 }
 
 /// A shard of everything in a table, with its values.
@@ -298,8 +290,8 @@ ParameterTable large_table() {
 TEST(ParameterShard, GivesTheSameBitsOnAnyNumberOfThreads) {
   const ParameterTable table = large_table();
   const auto count = static_cast<std::size_t>(table.size());
-  const Floats first = numbers(count, 1);
-  const Floats second = numbers(count, 2);
+  const Floats first = test_numbers(count, 1);
+  const Floats second = test_numbers(count, 2);
   const std::vector<std::span<const float>> parts = {first, second};
   std::vector<Floats> results;
   const int before = thread_count();
@@ -321,8 +313,8 @@ TEST(ParameterShard, GivesTheSameBitsOnAnyNumberOfThreads) {
 TEST(ParameterShard, ShardsOfAnyCutGiveWhatOneShardGives) {
   const ParameterTable table = large_table();
   const auto count = static_cast<std::size_t>(table.size());
-  const Floats gradient = numbers(count, 3);
-  const Floats begin = numbers(count, 4);
+  const Floats gradient = test_numbers(count, 3);
+  const Floats begin = test_numbers(count, 4);
   const UpdateOptions options = {.rate = 0.1F, .weight_decay = 0.01F};
   for (const std::string_view name : rule_names()) {
     Local whole(table, {.name = std::string(name)});
@@ -371,7 +363,7 @@ TEST(ParameterShard, GoesOnFromItsVisitedStateBitForBit) {
   for (const std::string_view name : rule_names()) {
     Local local(abc_table(), {.name = std::string(name)});
     local.values[1] = 0.5F;
-    const Floats gradient = numbers(48, 6);
+    const Floats gradient = test_numbers(48, 6);
     EXPECT_EQ(local.push(gradient, {.rate = 0.1F}, 1, {4, 0}).result, ApplyResult::applied);
     local.shard.prune_leases(3);
     EXPECT_EQ(local.push(gradient, {.rate = 0.1F, .gather = 2}, 1, {5, 0}).version, Version{1});  // only gathered
@@ -386,7 +378,7 @@ TEST(ParameterShard, GoesOnFromItsVisitedStateBitForBit) {
     for (Local* one : {&local, &resumed}) {
       EXPECT_EQ(one->push(gradient, {.rate = 0.1F}, 1, {2, 0}).result, ApplyResult::duplicate);
       EXPECT_EQ(one->push(gradient, {.rate = 0.1F}, 1, {4, 0}).result, ApplyResult::duplicate);
-      EXPECT_EQ(one->push(numbers(48, 7), {.rate = 0.1F, .gather = 2}, 1, {4, 1}).version, Version{2});
+      EXPECT_EQ(one->push(test_numbers(48, 7), {.rate = 0.1F, .gather = 2}, 1, {4, 1}).version, Version{2});
     }
     EXPECT_EQ(resumed.values, local.values) << name;
   }

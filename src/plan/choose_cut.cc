@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kSweeps = 3;
 
-std::int64_t micro_batch_rows(const SimulatedStep& step) {
-  return std::max<std::int64_t>(1, (step.rows + step.micro_batches - 1) / step.micro_batches);
-}
-
 /// Cuts of a whole network, of which some layers decide for themselves and the others follow what they read.
 class CutSearch {
  public:
@@ -113,7 +109,7 @@ class CutSearch {
     double seconds = update_seconds(part.table.optimized_size(), request_.step.optimizer_slots, request_.step.machine) /
                      static_cast<double>(request_.step.micro_batches);
     for (const NodeCost& cost :
-         node_costs(part.graph, part.table, micro_batch_rows(request_.step), request_.tensor, request_.step.machine)) {
+         node_costs(part.graph, part.table, request_.step.micro_batch_rows(), request_.tensor, request_.step.machine)) {
       seconds += cost.seconds();
     }
     return seconds;
@@ -200,7 +196,7 @@ std::vector<NodeLoad> node_loads(const Graph& graph, const ParameterTable& table
                                  const CutRequest& request) {
   const NetworkPart part = part_of(graph, table, unstaged, 0, 0);
   const SimulatedStep& step = request.step;
-  const std::int64_t rows = micro_batch_rows(step);
+  const std::int64_t rows = step.micro_batch_rows();
   const std::vector<NodeCost> costs = node_costs(part.graph, part.table, rows, request.tensor, step.machine);
   const std::int64_t copies = 2 + (step.micro_batches > 1 ? 1 : 0) + step.optimizer_slots;
   std::vector<NodeLoad> loads(graph.nodes().size());

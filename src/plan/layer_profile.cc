@@ -77,10 +77,11 @@ std::int64_t rows_to_measure(const Layer& layer, ValueSpecs inputs) {
 
 }  // namespace
 
-LayerProfile::LayerProfile(std::string machine, std::string setting, Measure measure)
+LayerProfile::LayerProfile(std::string machine, std::string setting, Measure measure, MeasurePart measure_part)
     : machine_(in_one_line(std::move(machine))),
       setting_(in_one_line(std::move(setting))),
-      measure_(std::move(measure)) {}
+      measure_(std::move(measure)),
+      measure_part_(std::move(measure_part)) {}
 
 std::string LayerProfile::key_of(const Layer& layer, ValueSpecs inputs, Backward backward) const {
   // Options of a layer that change its time change its class, a shape or the number of operations.
@@ -103,16 +104,47 @@ std::optional<LayerTime> LayerProfile::time_of(const Layer& layer, ValueSpecs in
   for (const ValueSpec& spec : inputs) {
     fewer.push_back({spec.shape.with_batch(measured_rows), spec.kind});
   }
-  const auto [found, fresh] = times_.try_emplace(key_of(layer, fewer, backward));
-  if (fresh) {
-    found->second = as_written(measure_(layer, fewer, backward));
-    ++(found->second ? measured_ : not_measured_);
-  }
-  if (!found->second) {
+  const std::optional<LayerTime> found =
+      known_or(key_of(layer, fewer, backward), [&] { return measure_(layer, fewer, backward); });
+  if (!found) {
     return std::nullopt;
   }
   const double times = static_cast<double>(rows) / static_cast<double>(measured_rows);
-  return LayerTime{times * found->second->forward, times * found->second->backward};
+  return LayerTime{times * found->forward, times * found->backward};
+}
+
+std::optional<LayerTime> LayerProfile::time_of_part(const NetworkPart& part, std::int64_t rows) {
+  if (!measure_part_) {
+    return std::nullopt;
+  }
+  // What its nodes look like, as a digest: a line for each of them would be long.
+  std::uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
+  const auto add = [&](std::string_view text) {
+    for (const char c : text) {
+      digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    }
+  };
+  const std::vector<Backward> backward = backward_of(part.graph, part.table);
+  for (NodeId id = 1; id <= part.graph.output(); ++id) {
+    const std::vector<ValueSpec> inputs = part.graph.input_specs(id, rows);
+    add(key_of(*part.graph.node(id).layer, inputs, backward[static_cast<std::size_t>(id)]));
+    for (const NodeId input : part.graph.node(id).inputs) {
+      add(fmt::format(" from {}", input));
+    }
+  }
+  const std::string key =
+      fmt::format("part {} of {} nodes {:016x} {} rows", setting_, part.graph.nodes().size(), digest, rows);
+  return known_or(key, [&] { return measure_part_(part, rows); });
+}
+
+std::optional<LayerTime> LayerProfile::known_or(const std::string& key,
+                                                const std::function<std::optional<LayerTime>()>& measure) {
+  const auto [found, fresh] = times_.try_emplace(key);
+  if (fresh) {
+    found->second = as_written(measure());
+    ++(found->second ? measured_ : not_measured_);
+  }
+  return found->second;
 }
 
 bool LayerProfile::read(std::string_view text) {

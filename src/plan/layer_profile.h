@@ -15,12 +15,16 @@ class LayerProfile : public LayerTimes {
  public:
   using Measure = std::function<std::optional<LayerTime>(const Layer& layer, ValueSpecs inputs, Backward backward)>;
 
+  using MeasurePart = std::function<std::optional<LayerTime>(const NetworkPart& part, std::int64_t rows)>;
+
   /// `machine`: on what it is measured, such as the processor's name; times of another are not believed. `setting`:
   /// with how many threads, beside what; each has times of its own.
-  LayerProfile(std::string machine, std::string setting, Measure measure);
+  LayerProfile(std::string machine, std::string setting, Measure measure, MeasurePart measure_part = {});
 
   /// Of what would take long fewer rows are measured, and so many times that is the time of all.
   std::optional<LayerTime> time_of(const Layer& layer, ValueSpecs inputs, Backward backward) override;
+
+  std::optional<LayerTime> time_of_part(const NetworkPart& part, std::int64_t rows) override;
 
   /// Takes over what text() has written and is not known here. False when the text is something else: then nothing is
   /// taken over.
@@ -34,10 +38,12 @@ class LayerProfile : public LayerTimes {
 
  private:
   std::string key_of(const Layer& layer, ValueSpecs inputs, Backward backward) const;
+  std::optional<LayerTime> known_or(const std::string& key, const std::function<std::optional<LayerTime>()>& measure);
 
   const std::string machine_;
   const std::string setting_;
   const Measure measure_;
+  const MeasurePart measure_part_;                         ///< may be empty
   std::map<std::string, std::optional<LayerTime>> times_;  ///< nothing: cannot be measured
   int measured_ = 0;
   int not_measured_ = 0;

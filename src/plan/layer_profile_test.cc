@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "graph/layers/dense.h"
+#include "plan/parameter_layout.h"
+#include "plan/test_networks.h"
 
 namespace distbelief {
 namespace {
@@ -62,6 +64,28 @@ TEST(LayerProfile, RemembersAsText) {
   ASSERT_TRUE(other.read(profile.text()));
   (void)other.time_of(dense, kInputs, kBoth);
   EXPECT_EQ(calls, 2);  // in another setting it is another time
+}
+
+TEST(LayerProfile, RemembersWholePartsByWhatTheyCompute) {
+  int calls = 0;
+  const auto measure_part = [&](const NetworkPart& /*part*/, std::int64_t /*rows*/) {
+    ++calls;
+    return std::optional(LayerTime{0.25, 0.5});
+  };
+  const Graph graph = equal_layers(3, 8);
+  const NetworkPart part = part_of(graph, layout_parameters(graph), uncut(graph), 0, 0);
+  const Graph wider = equal_layers(3, 16);
+  const NetworkPart other = part_of(wider, layout_parameters(wider), uncut(wider), 0, 0);
+  LayerProfile profile("cpu", "alone", Measure{&calls}, measure_part);
+  EXPECT_DOUBLE_EQ(profile.time_of_part(part, 4)->backward, 0.5);
+  LayerProfile again("cpu", "alone", Measure{&calls}, measure_part);
+  ASSERT_TRUE(again.read(profile.text()));
+  EXPECT_DOUBLE_EQ(again.time_of_part(part, 4)->forward, 0.25);
+  EXPECT_EQ(calls, 1);
+  (void)again.time_of_part(part, 5);
+  (void)again.time_of_part(other, 4);
+  EXPECT_EQ(calls, 3);
+  EXPECT_FALSE(LayerProfile("cpu", "alone", Measure{&calls}).time_of_part(part, 4).has_value());
 }
 
 TEST(LayerProfile, BelievesNothingElse) {

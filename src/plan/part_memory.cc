@@ -23,10 +23,10 @@ std::int64_t bytes_for(const Node& node, std::int64_t rows) {
 
 /// Layers whose output is their input's memory.
 bool adds_no_value(const Layer& layer) {
-  using Kind = TensorExchangeOptions::Kind;
   if (const auto* exchange = dynamic_cast<const TensorExchange*>(&layer)) {
-    const Kind kind = exchange->options().kind;
-    return kind == Kind::use || kind == Kind::sum || kind == Kind::sum_and_use;
+    using enum TensorExchangeOptions::Kind;
+    const TensorExchangeOptions::Kind kind = exchange->options().kind;
+    return kind == use || kind == sum || kind == sum_and_use;
   }
   constexpr std::array<std::string_view, 4> kTypes = {"flatten", "reshape", "send", "dropout"};
   return std::ranges::find(kTypes, layer.type()) != kTypes.end();
@@ -75,7 +75,7 @@ std::int64_t estimated_arena_bytes(const NetworkPart& part, std::int64_t rows) {
 PartMemory part_memory(const NetworkPart& part, int stage, int stages, const SimulatedStep& step,
                        const ArenaBytes& arena) {
   const std::int64_t micro_batches = std::min(step.micro_batches, step.rows);
-  const std::int64_t rows = (step.rows + micro_batches - 1) / micro_batches;
+  const std::int64_t rows = step.micro_batch_rows();
   const std::int64_t slots = pipeline_slots(step.order, stage, stages, micro_batches);
   PartMemory memory;
   memory.program = kProgramBytes;

@@ -1,7 +1,7 @@
 // From a graph and a partition to what each process does. Between a node and its readers a value may change hands: in
-// which form a reader needs it follows from the reader's cut, and in which form it is there from that of its maker. What
-// has to be done is an exchange layer, which stands in the part's graph like any other; all readers that need the same
-// form have it from the same one, so that nothing crosses twice.
+// which form a reader needs it follows from the reader's cut, and in which form it is there from that of its maker.
+// What has to be done is an exchange layer, which stands in the part's graph like any other; all readers that need the
+// same form have it from the same one, so that nothing crosses twice.
 #include "plan/partition.h"
 
 #include <fmt/ranges.h>
@@ -28,9 +28,7 @@ using Bounds = std::vector<std::int64_t>;
 
 constexpr std::int64_t kGrain = 16;
 
-bool is_sliced(const HeldValue& value, int axis) {
-  return value.kind == HeldValue::Kind::sliced && value.axis == axis;
-}
+bool is_sliced(const HeldValue& value, int axis) { return value.kind == HeldValue::Kind::sliced && value.axis == axis; }
 
 HeldValue sliced(int axis, Bounds bounds) { return {HeldValue::Kind::sliced, axis, std::move(bounds)}; }
 
@@ -42,7 +40,9 @@ Bounds scaled(const Bounds& bounds, std::int64_t to) {
   return result;
 }
 
-bool has_empty(const Bounds& bounds) { return std::ranges::adjacent_find(bounds, std::greater_equal<>()) != bounds.end(); }
+bool has_empty(const Bounds& bounds) {
+  return std::ranges::adjacent_find(bounds, std::greater_equal<>()) != bounds.end();
+}
 
 Slice slice_of(const Bounds& bounds, int position) {
   const auto i = static_cast<std::size_t>(position);
@@ -76,7 +76,8 @@ std::vector<double> shares_of_stage(const Partition& partition, int stage) {
 }  // namespace
 
 Partition uncut(const Graph& graph) {
-  return {.stage = std::vector<int>(graph.nodes().size(), 0), .cuts = std::vector<Cut>(graph.nodes().size(), Cut::none)};
+  return {.stage = std::vector<int>(graph.nodes().size(), 0),
+          .cuts = std::vector<Cut>(graph.nodes().size(), Cut::none)};
 }
 
 std::vector<std::int64_t> cut_places(std::int64_t places, int count, const std::vector<double>& shares) {
@@ -89,9 +90,9 @@ std::vector<std::int64_t> cut_places(std::int64_t places, int count, const std::
   double before = 0;
   for (int i = 1; i <= count; ++i) {
     before += parts[static_cast<std::size_t>(i) - 1];
-    const auto wanted =
-        static_cast<std::int64_t>(std::llround(static_cast<double>(places) * before / sum / static_cast<double>(grain))) *
-        grain;
+    const auto wanted = static_cast<std::int64_t>(
+                            std::llround(static_cast<double>(places) * before / sum / static_cast<double>(grain))) *
+                        grain;
     bounds.push_back(i == count ? places : std::clamp(wanted, bounds.back() + 1, places - (count - i)));
   }
   return bounds;
@@ -268,12 +269,13 @@ class PartBuilder {
     if (held.kind == HeldValue::Kind::sliced) {
       sample[static_cast<std::size_t>(held.axis) - 1] = slice_of(held.bounds, position_).size();
     }
-    const NodeId received = append(node, "receive",
-                                   std::make_shared<ReceiveValue>(ReceiveValue::Options{.value = value_number(id, stage_),
-                                                                                        .stage = stage_of(&node),
-                                                                                        .sample = Shape(std::move(sample)),
-                                                                                        .wants_gradient = is_trained(id)}),
-                                   0);
+    const NodeId received =
+        append(node, "receive",
+               std::make_shared<ReceiveValue>(ReceiveValue::Options{.value = value_number(id, stage_),
+                                                                    .stage = stage_of(&node),
+                                                                    .sample = Shape(std::move(sample)),
+                                                                    .wants_gradient = is_trained(id)}),
+               0);
     return here_[{id, Form{}}] = received;
   }
   /// How the value is held in this stage. Sums are made before they leave theirs.

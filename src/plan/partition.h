@@ -7,13 +7,13 @@
 
 namespace distbelief {
 
-/// How one network is cut over the processes of a replica: which stage each node belongs to, and how the work of each is
-/// shared out within its stage. The input belongs to every stage.
+/// How one network is cut over the processes of a replica: which stage each node belongs to, and how the work of each
+/// is shared out within its stage. The input belongs to every stage.
 struct Partition {
   int stages = 1;
   int tensor = 1;
-  std::vector<int> stage = {};     ///< of each node of the graph; never falls from a node to the next
-  std::vector<Cut> cuts = {};      ///< of each node
+  std::vector<int> stage = {};  ///< of each node of the graph; never falls from a node to the next
+  std::vector<Cut> cuts = {};   ///< of each node
   /// Of the work of a stage, for each process that has a part of it, stage by stage; empty: equal ones.
   std::vector<double> shares = {};
 

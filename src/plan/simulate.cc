@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "graph/exchanges/halo_exchange.h"
 #include "graph/exchanges/stage_exchange.h"
+#include "plan/layer_times.h"
 
 namespace distbelief {
 namespace {
@@ -32,6 +33,7 @@ struct Process {
   std::size_t turn = 0;
   std::size_t action = 0;
   double slowness = 1;
+  PassFactors whole = {};
   double now = 0;
   double link_free = 0;  ///< its last message has left
   ProcessTime time;
@@ -71,12 +73,13 @@ class Simulation {
       : step_(step), tensor_(tensor), stages_(static_cast<int>(parts.size()) / tensor) {
     const std::map<int, bool> gradients = values_with_gradient(parts);
     const std::int64_t micro_batches = std::min(step.micro_batches, step.rows);
-    const std::int64_t rows = (step.rows + micro_batches - 1) / micro_batches;
+    const std::int64_t rows = step.micro_batch_rows();
     for (std::size_t i = 0; i < parts.size(); ++i) {
       Process process;
       const int stage = static_cast<int>(i) / tensor;
       process.turns = pipeline_turns(step.order, stage, stages_, micro_batches);
       process.slowness = step.slowness.empty() ? 1 : step.slowness.at(i);
+      process.whole = step.whole_parts.empty() ? PassFactors{} : step.whole_parts.at(i);
       add_actions(parts[i], rows, gradients, process);
       if (step.recompute && pipeline_slots(step.order, stage, stages_, micro_batches) > 1) {
         process.again = process.forward;
@@ -151,7 +154,7 @@ class Simulation {
                                                                            cost.forward_exchange / cost.exchange())
                                                : 0;
         if (computes) {
-          process.forward.push_back({Action::Kind::compute, process.slowness * cost.forward});
+          process.forward.push_back({Action::Kind::compute, process.slowness * process.whole.forward * cost.forward});
         }
         // All that share the stage must find the same meetings, whether they get something at them or not.
         if (cost.forward_exchange > 0 || (halo != nullptr && !halo->options().whole)) {
@@ -161,7 +164,7 @@ class Simulation {
           reversed.push_back({Action::Kind::meet, cost.backward_exchange, cost.sent_bytes - forward_bytes, 0, with});
         }
         if (computes && backward[i].runs()) {
-          reversed.push_back({Action::Kind::compute, process.slowness * cost.backward});
+          reversed.push_back({Action::Kind::compute, process.slowness * process.whole.backward * cost.backward});
         }
       }
     }
@@ -278,6 +281,31 @@ class Simulation {
 };
 
 }  // namespace
+
+std::int64_t SimulatedStep::micro_batch_rows() const {
+  const std::int64_t count = std::clamp<std::int64_t>(micro_batches, 1, std::max<std::int64_t>(1, rows));
+  return std::max<std::int64_t>(1, (rows + count - 1) / count);
+}
+
+std::vector<PassFactors> whole_part_factors(const std::vector<NetworkPart>& parts, int tensor,
+                                            const SimulatedStep& step) {
+  std::vector<PassFactors> factors;
+  const std::int64_t rows = step.micro_batch_rows();
+  for (const NetworkPart& part : parts) {
+    const std::optional<LayerTime> whole =
+        step.machine.times != nullptr ? step.machine.times->time_of_part(part, rows) : std::nullopt;
+    LayerTime layers;
+    for (const NodeCost& cost : node_costs(part.graph, part.table, rows, tensor, step.machine)) {
+      layers.forward += cost.forward;
+      layers.backward += cost.backward;
+    }
+    if (!whole || layers.forward <= 0 || layers.backward <= 0) {
+      return {};
+    }
+    factors.push_back({whole->forward / layers.forward, whole->backward / layers.backward});
+  }
+  return factors;
+}
 
 std::vector<NetworkPart> all_parts(const Graph& graph, const ParameterTable& table, const Partition& partition) {
   std::vector<NetworkPart> parts;

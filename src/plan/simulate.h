@@ -5,6 +5,12 @@
 
 namespace distbelief {
 
+/// How many times as long as the sum of its layers the passes of a whole part take.
+struct PassFactors {
+  double forward = 1;
+  double backward = 1;
+};
+
 /// A step of one copy of a network, which is played through instead of being run.
 struct SimulatedStep {
   std::int64_t rows = 1;  ///< of a copy's batch
@@ -16,6 +22,11 @@ struct SimulatedStep {
   MachineModel machine = {};
   /// How many times as long each process of a copy computes, stage by stage; empty: all are as fast as `machine`.
   std::vector<double> slowness = {};
+  /// Of each process of a copy, stage by stage, where whole parts were measured; empty: parts take what their layers
+  /// do.
+  std::vector<PassFactors> whole_parts = {};
+
+  std::int64_t micro_batch_rows() const;  ///< of the largest
 };
 
 /// Where the time of one process goes; all of it together is the step.
@@ -45,6 +56,11 @@ SimulatedTimes simulate(const Graph& graph, const ParameterTable& table, const P
 
 /// The same for parts that are there already, stage by stage.
 SimulatedTimes simulate(const std::vector<NetworkPart>& parts, int tensor, const SimulatedStep& step);
+
+/// How the times of whole parts, as the machine has measured them, are to those of their layers. Empty when it has no
+/// such time of one of them.
+std::vector<PassFactors> whole_part_factors(const std::vector<NetworkPart>& parts, int tensor,
+                                            const SimulatedStep& step);
 
 /// What each process of a copy does, stage by stage.
 std::vector<NetworkPart> all_parts(const Graph& graph, const ParameterTable& table, const Partition& partition);

@@ -128,6 +128,30 @@ TEST(Simulate, SharesInProportionToSpeedMakeAllReadyAtTheSameTime) {
   EXPECT_LT(shared.step_seconds, 0.55 * equal.step_seconds);
 }
 
+/// Whole parts take longer than their layers.
+class SlowParts : public EqualTimes {
+ public:
+  std::optional<LayerTime> time_of_part(const NetworkPart& /*part*/, std::int64_t /*rows*/) override {
+    return LayerTime{0.008, 0.012};
+  }
+};
+
+TEST(Simulate, WholePartsTakeTheTimeThatWasMeasuredOfThem) {
+  SlowParts times;
+  const Graph graph = equal_layers(4, 32);
+  const ParameterTable table = layout_parameters(graph);
+  SimulatedStep step = {.rows = 8, .machine = free_links(times)};
+  const std::vector<NetworkPart> parts = all_parts(graph, table, uncut(graph));
+  step.whole_parts = whole_part_factors(parts, 1, step);
+  ASSERT_EQ(step.whole_parts.size(), 1U);
+  EXPECT_NEAR(step.whole_parts[0].forward, 2, 1e-9);
+  EXPECT_NEAR(step.whole_parts[0].backward, 1.5, 1e-9);
+  EXPECT_NEAR(simulate(parts, 1, step).step_seconds, 0.020, 1e-9);
+  EqualTimes unknown;
+  step.machine = free_links(unknown);
+  EXPECT_TRUE(whole_part_factors(parts, 1, step).empty());
+}
+
 TEST(Simulate, SumsOverCopiesHideBehindBackward) {
   EqualTimes times;
   MachineModel machine = free_links(times);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -35,14 +36,44 @@ void visit_text(StateVisitor& visitor, std::string_view name, std::string& text)
 }  // namespace
 
 OrderedServer::OrderedServer(ParameterServer& server, Options options)
-    : server_(server), options_(std::move(options)), log_(options_.backup), whole_(options_.whole) {}
+    : server_(server), options_(std::move(options)), main_(make_log(options_.backup, 0)), whole_(options_.whole) {}
+
+ReplicaLog* OrderedServer::make_log(std::optional<Rank> backup, std::uint64_t last) {
+  return logs_.emplace_back(std::make_unique<ReplicaLog>(backup, last)).get();
+}
+
+bool OrderedServer::durable(std::uint64_t position) const {
+  while (true) {
+    const ReplicaLog* main = main_.load();
+    const ReplicaLog* next = next_.load();
+    const ReplicaLog* old = old_.load();
+    const bool all = main->durable(position) && (next == nullptr || next->durable(position)) &&
+                     (old == nullptr || old->durable(std::min(position, old_last_.load())));
+    if (!all || main_.load() == main) {  // otherwise they have changed places, and one may have been overlooked
+      return all;
+    }
+  }
+}
+
+bool OrderedServer::wait_until_durable(std::uint64_t position, Clock::time_point deadline) {
+  constexpr std::chrono::milliseconds kTurn{10};
+  while (!durable(position) && Clock::now() < deadline) {  // logs may change places meanwhile
+    const Clock::time_point turn = std::min(deadline, Clock::now() + kTurn);
+    ReplicaLog* next = next_;
+    ReplicaLog* const slow = next != nullptr && !next->durable(position) ? next : main_.load();
+    if (slow->wait_until_durable(position, turn) && !durable(position)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // an old one, which ends soon
+    }
+  }
+  return durable(position);
+}
 
 ReplyHead OrderedServer::answer(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out,
                                 std::uint64_t& position) {
   position = 0;
   if (!is_change(request.kind)) {
     const ReplyHead reply = distbelief::answer(server_, request, in, out);
-    position = options_.replicated ? log_.last() : 0;  // nobody sees what might still be lost
+    position = options_.replicated ? log().last() : 0;  // nobody sees what might still be lost
     return reply;
   }
   if (!options_.replicated) {
@@ -51,13 +82,16 @@ ReplyHead OrderedServer::answer(const RequestHead& request, std::span<const std:
   const std::scoped_lock lock(order_);
   const auto before = answered_.find(request.incarnation);
   if (request.number == 0 || before == answered_.end() || before->second.number != request.number) {
-    position = log_.append(request, in);
-    if (options_.wake && !log_.durable(position)) {
+    position = log().append(request, in);
+    if (ReplicaLog* next = next_; next != nullptr) {
+      (void)next->append(request, in);
+    }
+    if (options_.wake && !durable(position)) {
       options_.wake();  // it travels while it is done here
     }
     return change_locked(request, in, out);
   }
-  position = log_.last();
+  position = log().last();
   const Answered& answered = before->second;
   ReplyHead reply = answered.reply;
   std::memcpy(out.data(), answered.body.data(), answered.body.size());
@@ -113,7 +147,56 @@ bool OrderedServer::whole() const {
 
 void OrderedServer::change_backup(std::optional<Rank> next) {
   const std::scoped_lock lock(order_);
-  log_.change_backup(next, next ? copy_locked() : std::string());
+  log().change_backup(next, next ? copy_locked() : std::string());
+}
+
+ReplicaLog& OrderedServer::begin_copy(Rank to) {
+  const std::scoped_lock lock(order_);
+  check(next_ == nullptr, "one copy at a time");
+  ReplicaLog* next = make_log({}, log().last());
+  next->change_backup(to, copy_locked());
+  next_ = next;
+  return *next;
+}
+
+void OrderedServer::retire_main_locked(ReplicaLog* next) {
+  check(old_ == nullptr, "one backup is let go at a time");
+  log().say_bye();
+  if (!log().is_idle()) {
+    old_last_ = log().last();
+    old_ = main_.load();
+  }
+  main_ = next;
+}
+
+void OrderedServer::adopt_copy() {
+  const std::scoped_lock lock(order_);
+  check(next_ != nullptr, "who is to be the backup has a copy");
+  retire_main_locked(next_);
+  next_ = nullptr;
+}
+
+void OrderedServer::end_copy() {
+  const std::scoped_lock lock(order_);
+  next_ = nullptr;
+}
+
+void OrderedServer::let_backup_go() {
+  const std::scoped_lock lock(order_);
+  retire_main_locked(make_log({}, log().last()));
+}
+
+void OrderedServer::become_primary(std::optional<Rank> backup) {
+  const std::scoped_lock lock(order_);
+  main_ = make_log(backup, log().last());
+  dismissed_ = false;
+}
+
+void OrderedServer::become_backup() {
+  const std::scoped_lock lock(order_);
+  main_ = make_log({}, log().last());  // so that replies which are still to be sent are durable, as they were
+  whole_ = true;
+  dismissed_ = false;
 }
 
 std::string OrderedServer::copy_locked() {
@@ -167,7 +250,9 @@ bool OrderedServer::is_for_backup(const ReplicaHead& head) const {
   const RequestHead& request = head.request;
   switch (request.kind) {
     case RequestHead::Kind::fence:
+    case RequestHead::Kind::admit:
     case RequestHead::Kind::whole:
+    case RequestHead::Kind::bye:
       return request.body_bytes == 0;
     case RequestHead::Kind::note:
       return request.body_bytes <= kMostNoteBytes;
@@ -205,6 +290,10 @@ bool OrderedServer::repeat(const ReplicaHead& head, std::span<const std::byte> b
   }
   if (request.kind == RequestHead::Kind::whole) {
     whole_ = true;
+    return true;
+  }
+  if (request.kind == RequestHead::Kind::bye) {
+    dismissed_ = true;
     return true;
   }
   if (request.kind == RequestHead::Kind::books) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -39,17 +41,47 @@ class OrderedServer {
 
   ParameterServer& server() { return server_; }
   const ParameterServer& server() const { return server_; }
-  ReplicaLog& log() { return log_; }
+  /// What the backup is told.
+  ReplicaLog& log() { return *main_.load(); }
 
-  /// See distbelief::answer(). The reply may be given away once log().durable(position); also one that only tells what
-  /// there is, so that nobody ever sees what is lost with this process.
+  /// See distbelief::answer(). The reply may be given away once it is durable(); also one that only tells what there
+  /// is, so that nobody ever sees what is lost with this process.
   ReplyHead answer(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out,
                    std::uint64_t& position);
   /// What was kept last by a request of kind note.
   std::string note() const;
 
-  /// A primary's: its backup is lost. `next`, if there is one, gets a copy of all.
+  /// All who have to have it have what was done up to there.
+  bool durable(std::uint64_t position) const;
+  /// False at the deadline.
+  bool wait_until_durable(std::uint64_t position, Clock::time_point deadline);
+
+  // A primary's.
+
+  /// The backup is lost. `next`, if there is one, gets a copy of all.
   void change_backup(std::optional<Rank> next);
+  /// Somebody is to be a holder besides the backup: gets a copy of all, and then hears of what is done. Once it is
+  /// whole nothing is durable without it. What it is told.
+  ReplicaLog& begin_copy(Rank to);
+  /// Null: nobody is.
+  ReplicaLog* copying() { return next_; }
+  /// Who got the copy is the backup from now on. The one before, if it lives, is told so: see old_log().
+  void adopt_copy();
+  /// Nothing of what copying() has is being sent any more.
+  void end_copy();
+  /// There is no backup any more; it lives, and is told so.
+  void let_backup_go();
+  /// What a backup before still has to hear: until end_old_log() nothing that is in it is durable without it, as its
+  /// bodies are borrowed. Null: there is none.
+  ReplicaLog* old_log() { return old_; }
+  void end_old_log() { old_ = nullptr; }
+
+  // Of one that becomes the other. Nobody asks it anything meanwhile.
+
+  /// Of a backup that is whole. `backup` has the same state.
+  void become_primary(std::optional<Rank> backup);
+  /// Of a primary whose backup, which has the same state, takes its place.
+  void become_backup();
 
   // A backup's.
 
@@ -59,6 +91,8 @@ class OrderedServer {
   bool repeat(const ReplicaHead& head, std::span<const std::byte> body);
   /// It has all that was ever acknowledged.
   bool whole() const;
+  /// The primary has said that another is in its place.
+  bool is_dismissed() const { return dismissed_; }
 
  private:
   /// What a client asked for last, and the answer.
@@ -71,10 +105,17 @@ class OrderedServer {
   ReplyHead make_change(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
   std::string copy_locked();
   void become_locked(const std::string& copy);
+  ReplicaLog* make_log(std::optional<Rank> backup, std::uint64_t last);
+  void retire_main_locked(ReplicaLog* next);
 
   ParameterServer& server_;
   const Options options_;
-  ReplicaLog log_;
+  std::vector<std::unique_ptr<ReplicaLog>> logs_;  // all that there were: who sends may still look at one
+  std::atomic<ReplicaLog*> main_;                  // these four change while order_ is held
+  std::atomic<ReplicaLog*> next_ = nullptr;
+  std::atomic<ReplicaLog*> old_ = nullptr;
+  std::atomic<std::uint64_t> old_last_ = 0;  ///< the last position in the old one
+  std::atomic<bool> dismissed_ = false;
   mutable std::mutex order_;                    // held by each change
   std::map<std::uint64_t, Answered> answered_;  // guarded by order_, as all below: by incarnation
   std::string note_;

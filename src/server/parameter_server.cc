@@ -188,7 +188,7 @@ std::unique_lock<std::mutex> ParameterServer::enter() const {
 
 int ParameterServer::absent() {
   const std::scoped_lock lock(pushes_mutex_);
-  return static_cast<int>(idle_.size() + fenced_.size());
+  return static_cast<int>(idle_.size() + fenced_.size()) - static_cast<int>(admitted_.size());
 }
 
 UpdateOptions ParameterServer::options_of(const ParameterShard& shard, int absent) const {
@@ -280,6 +280,11 @@ std::size_t ParameterServer::read(std::span<const FloatRun> runs, std::span<std:
     written += floats;
   }
   return written;
+}
+
+void ParameterServer::admit(std::uint64_t incarnation) {
+  const std::scoped_lock lock(pushes_mutex_);
+  admitted_.insert(incarnation);
 }
 
 void ParameterServer::fence(std::uint64_t incarnation) {

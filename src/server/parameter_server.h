@@ -46,7 +46,7 @@ class ParameterServer {
  public:
   struct Options {
     /// What is done with a push after `pushes` others entered its block, while `absent` clients have nothing to push or
-    /// are fenced. Thread-safe.
+    /// are fenced, less those that came since the beginning. Thread-safe.
     std::function<UpdateOptions(std::uint64_t pushes, int absent)> update;
     /// A push to a block that has seen more updates since is refused whole. Pushes then enter one after the other.
     std::optional<std::uint64_t> max_staleness = {};
@@ -124,6 +124,9 @@ class ParameterServer {
   /// False: the state is damaged, or not of this server.
   bool restore_piece(std::uint64_t offset, std::uint64_t total, std::span<const std::byte> piece);
 
+  /// One more worker is there, that was not at the beginning: updates may be of more pushes. Once, however often it is
+  /// said.
+  void admit(std::uint64_t incarnation);
   /// Takes nothing more from this incarnation. When it returns, no push of it is under way. Updates need not wait for
   /// it any more: see flush_full().
   void fence(std::uint64_t incarnation);
@@ -178,6 +181,7 @@ class ParameterServer {
   std::multiset<std::uint64_t> pushing_;  // guarded by pushes_mutex_: incarnations whose pushes are being applied
   std::set<std::uint64_t> fenced_;        // guarded by pushes_mutex_
   std::set<std::uint64_t> idle_;          // guarded by pushes_mutex_
+  std::set<std::uint64_t> admitted_;      // guarded by pushes_mutex_
   bool over_ = false;                     // guarded by pushes_mutex_
   mutable std::mutex leases_mutex_;
   std::map<std::uint64_t, SampleRun> leases_;  // guarded by leases_mutex_, as all below: seen, from low_water_ on

@@ -83,7 +83,7 @@ class PortionTable {
   static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
   struct Handed {
     Unit unit;
-    std::vector<std::uint64_t> owners;  ///< that have not answered
+    std::vector<std::uint64_t> owners = {};  ///< that have not answered
     bool open = true;                   ///< no answer counted yet
   };
   /// A run of portions that nobody has, at most so long; by preference what `owner` had.

@@ -12,7 +12,12 @@ constexpr std::size_t kMostOwnedBytes = std::size_t{256} << 20;
 
 }  // namespace
 
-ReplicaLog::ReplicaLog(std::optional<Rank> backup) : mode_(backup ? Mode::together : Mode::alone), backup_(backup) {}
+ReplicaLog::ReplicaLog(std::optional<Rank> backup, std::uint64_t last)
+    : mode_(backup ? Mode::together : Mode::alone),
+      backup_(backup),
+      whole_(backup.has_value()),
+      last_(last),
+      durable_(last) {}
 
 std::uint64_t ReplicaLog::append(const RequestHead& request, std::span<const std::byte> body) {
   const std::scoped_lock lock(mutex_);
@@ -75,6 +80,7 @@ void ReplicaLog::change_backup(std::optional<Rank> backup, std::string copy) {
   changing_ = true;
   copied_at_ = last_;
   mode_ = backup ? Mode::copying : Mode::alone;
+  whole_ = false;
   pieces_left_ = 0;
   old_copies_.push_back(std::exchange(copy_, std::move(copy)));
   if (!backup) {
@@ -92,6 +98,23 @@ void ReplicaLog::change_backup(std::optional<Rank> backup, std::string copy) {
                       .position = copied_at_});
     ++pieces_left_;
   }
+}
+
+void ReplicaLog::say_bye() {
+  const std::scoped_lock lock(mutex_);
+  if (mode_ != Mode::alone) {
+    queue_.push_back({.request = {.kind = RequestHead::Kind::bye}, .position = last_});
+  }
+}
+
+bool ReplicaLog::is_whole() const {
+  const std::scoped_lock lock(mutex_);
+  return whole_;
+}
+
+bool ReplicaLog::is_idle() const {
+  const std::scoped_lock lock(mutex_);
+  return queue_.empty() && !changing_;
 }
 
 std::uint64_t ReplicaLog::backups_before() const {
@@ -137,6 +160,7 @@ void ReplicaLog::acknowledged(Entry& entry) {
       mode_ = Mode::together;
       queue_.push_back({.request = {.kind = RequestHead::Kind::whole}, .position = last_});
     }
+    whole_ = whole_ || first.request.kind == RequestHead::Kind::whole;
     raise_durable_locked(first.position);
     queue_.pop_front();
   }

@@ -33,8 +33,8 @@ class ReplicaLog {
     bool taken = false;               ///< these two: on its way; and there
     bool done = false;
   };
-  /// `backup` begins with the same state as its primary; none: there is none.
-  explicit ReplicaLog(std::optional<Rank> backup);
+  /// `backup` begins with the same state as its primary; none: there is none. Positions are counted on from `last`.
+  explicit ReplicaLog(std::optional<Rank> backup, std::uint64_t last = 0);
 
   /// A change that is being made now. Its position.
   std::uint64_t append(const RequestHead& request, std::span<const std::byte> body);
@@ -46,6 +46,12 @@ class ReplicaLog {
   /// The backup is lost. The next one gets `copy`, which is of this moment: nobody appends meanwhile. None: there is
   /// no next.
   void change_backup(std::optional<Rank> backup, std::string copy);
+  /// The last word to a backup that lives; nothing is appended afterwards.
+  void say_bye();
+  /// The backup has all that was acknowledged, and nothing is without it from now on.
+  bool is_whole() const;
+  /// Nothing is on its way, nor waits to be. Stays so until something is appended.
+  bool is_idle() const;
 
   // For the thread that sends.
 
@@ -73,6 +79,7 @@ class ReplicaLog {
   std::string copy_;
   std::vector<std::string> old_copies_;  ///< likewise for a backup that is lost
   std::size_t pieces_left_ = 0;
+  bool whole_;
   std::list<Entry> queue_;
   std::list<Entry> abandoned_;  ///< for a backup that is lost; transfers may still use their bodies
   std::size_t owned_bytes_ = 0;

@@ -8,16 +8,18 @@
 namespace distbelief {
 
 ReplicaReceiver::ReplicaReceiver(Fabric& fabric, OrderedServer& backup, Rank primary, std::uint32_t view,
-                                 std::function<void()> wake)
+                                 std::function<void()> wake, std::uint32_t first_turn)
     : fabric_(fabric),
       backup_(backup),
       primary_(primary),
       view_(view),
       wake_(std::move(wake)),
-      repeats_itself_(backup.server().floats() <= ServerPort::kFewFloats) {
-  for (std::uint32_t turn = 0; turn < kReplicaSlots; ++turn) {
-    slots_[turn].turn = turn;
-    listen(slots_[turn]);
+      repeats_itself_(backup.server().floats() <= ServerPort::kFewFloats),
+      next_(first_turn) {
+  for (std::uint32_t turn = first_turn; turn < first_turn + kReplicaSlots; ++turn) {
+    Slot& slot = slots_[turn % kReplicaSlots];
+    slot.turn = turn;
+    listen(slot);
   }
   if (!repeats_itself_) {
     thread_ = std::jthread([this](const std::stop_token& stop) {
@@ -38,9 +40,12 @@ ReplicaReceiver::ReplicaReceiver(Fabric& fabric, OrderedServer& backup, Rank pri
   }
 }
 
-ReplicaReceiver::~ReplicaReceiver() {
+ReplicaReceiver::~ReplicaReceiver() { (void)end(); }
+
+std::uint32_t ReplicaReceiver::end() {
   thread_ = {};
   close();
+  return next_ + kReplicaSlots;
 }
 
 void ReplicaReceiver::close() {
@@ -141,6 +146,14 @@ void ReplicaReceiver::received(Slot& slot) {
 void ReplicaReceiver::repeat(Slot& slot) {
   const bool done = backup_.repeat(slot.head, body_of(slot));
   slot.state.store(done ? State::repeated : State::closed, std::memory_order_release);
+}
+
+bool ReplicaReceiver::has_ended() const {
+  const auto is = [](State wanted) {
+    return [wanted](const Slot& slot) { return slot.state.load(std::memory_order_acquire) == wanted; };
+  };
+  return std::ranges::all_of(slots_, is(State::closed)) ||
+         (backup_.is_dismissed() && std::ranges::all_of(slots_, is(State::head)));
 }
 
 bool ReplicaReceiver::in_a_message() const {

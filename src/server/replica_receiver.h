@@ -19,8 +19,10 @@ namespace distbelief {
 /// makes no sense, is not listened to any more.
 class ReplicaReceiver {
  public:
-  /// `fabric` and `backup` are borrowed. `wake` is called when there is something to send.
-  ReplicaReceiver(Fabric& fabric, OrderedServer& backup, Rank primary, std::uint32_t view, std::function<void()> wake);
+  /// `fabric` and `backup` are borrowed. `wake` is called when there is something to send. `first_turn` is what the
+  /// receiver before this one, of the same two, said when it ended.
+  ReplicaReceiver(Fabric& fabric, OrderedServer& backup, Rank primary, std::uint32_t view, std::function<void()> wake,
+                  std::uint32_t first_turn = 0);
   ~ReplicaReceiver();
   ReplicaReceiver(const ReplicaReceiver&) = delete;
   ReplicaReceiver& operator=(const ReplicaReceiver&) = delete;
@@ -28,6 +30,10 @@ class ReplicaReceiver {
   /// For the thread that uses the fabric, as the constructor and the destructor; true when something moved.
   bool advance();
   bool in_a_message() const;
+  /// Listens no more. See ReplicaSender::next_turn().
+  std::uint32_t end();
+  /// The primary has said its last word, and was answered; or it is not listened to any more.
+  bool has_ended() const;
 
  private:
   enum class State : std::uint8_t { head, body, received, repeated, acknowledging, closed };
@@ -56,7 +62,7 @@ class ReplicaReceiver {
   const std::function<void()> wake_;
   const bool repeats_itself_;
   std::array<Slot, kReplicaSlots> slots_;
-  std::uint32_t next_ = 0;  ///< the turn that is repeated next
+  std::uint32_t next_;  ///< the turn that is repeated next
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::jthread thread_;  // last: it stops before the rest goes

@@ -4,8 +4,14 @@
 
 namespace distbelief {
 
-ReplicaSender::ReplicaSender(Fabric& fabric, ReplicaLog& log, std::uint32_t view)
-    : fabric_(fabric), log_(log), view_(view), backup_(log.finish_change()), backups_before_(log.backups_before()) {}
+ReplicaSender::ReplicaSender(Fabric& fabric, ReplicaLog& log, std::uint32_t view, FirstTurn first_turn)
+    : fabric_(fabric),
+      log_(log),
+      view_(view),
+      first_turn_(std::move(first_turn)),
+      backup_(log.finish_change()),
+      backups_before_(log.backups_before()),
+      turn_(this->first_turn()) {}
 
 ReplicaSender::~ReplicaSender() { give_up(); }
 
@@ -25,7 +31,7 @@ bool ReplicaSender::advance() {
     backups_before_ = before;
     backup_ = log_.finish_change();
     lost_ = false;
-    turn_ = 0;
+    turn_ = first_turn();
     moved = true;
   }
   if (!backup_ || lost_) {

@@ -12,21 +12,13 @@
 #include "server/replica_receiver.h"
 #include "server/replica_sender.h"
 #include "server/request.h"
+#include "server/test_tables.h"
 #include "transport/local/local_fabric.h"
 
 namespace distbelief {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
 constexpr std::uint32_t kView = 3;
-
-ParameterTable small_table() {
-  ParameterTable table;
-  table.add("a.weight", {.name = "weight", .shape = {300, 40}, .init = {}});
-  table.add("b.weight", {.name = "weight", .shape = {77}, .init = {}});
-  table.add("bn.mean", {.name = "mean", .shape = {50}, .init = {}, .kind = ParameterKind::averaged});
-  return table;
-}
 
 std::vector<int> all_blocks(const BlockMap& map) {
   std::vector<int> blocks(map.blocks().size());
@@ -222,6 +214,48 @@ TEST_F(Replication, NothingIsDurableBeforeTheBackupHasIt) {
   ASSERT_TRUE(move_until([&] { return log.durable(first.position); }));
   EXPECT_GT(second.position, first.position);
   ASSERT_TRUE(move_until([&] { return log.durable(second.position); }));
+}
+
+TEST_F(Replication, WhatIsDurableStaysSoWhenHoldersChangePlaces) {
+  make_pair(gathering());
+  OrderedServer& primary = *holders_[0].ordered;
+  const Asked asked = ask(holders_[0], {.kind = RequestHead::Kind::idle, .incarnation = 1}, {});
+  ASSERT_TRUE(move_until_durable());
+  holders_[0].sender.reset();
+  primary.become_backup();  // and the reply is still to be sent
+  EXPECT_TRUE(primary.durable(asked.position));
+  primary.become_primary({});
+  EXPECT_TRUE(primary.durable(asked.position));
+  const Asked later = ask(holders_[0], {.kind = RequestHead::Kind::idle, .incarnation = 1}, {});
+  EXPECT_GT(later.position, asked.position);
+  EXPECT_TRUE(primary.durable(later.position));
+}
+
+TEST_F(Replication, TheSameTwoBeginAnewAndLoseNothingThatComesBeforeItIsExpected) {
+  make_pair(gathering());
+  std::mt19937 draw(5);
+  Holder& primary = holders_[0];
+  Holder& backup = holders_[1];
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 10; ++i) {
+      (void)ask_at_random(draw);
+      primary.sender->advance();  // so that it is on its way before the other looks
+      ASSERT_TRUE(move_until_durable());
+    }
+    const std::uint32_t next = primary.sender->next_turn();
+    EXPECT_EQ(backup.receiver->end(), next);  // which gives up what it still waited for
+    backup.receiver.reset();
+    primary.sender.reset();
+    primary.ordered->become_primary(Rank{1});
+    primary.sender = std::make_unique<ReplicaSender>(*fabrics_[0], primary.ordered->log(), kView,
+                                                     [next](Rank) { return next; });
+    (void)ask_at_random(draw);
+    primary.sender->advance();
+    backup.receiver = std::make_unique<ReplicaReceiver>(*fabrics_[1], *backup.ordered, Rank{0}, kView,
+                                                        std::function<void()>([] {}), next);
+  }
+  ASSERT_TRUE(move_until_durable());
+  EXPECT_EQ(backup.server->copy(), primary.server->copy());
 }
 
 TEST_F(Replication, WithoutABackupEverythingIsDurableAtOnce) {

@@ -46,10 +46,12 @@ std::size_t request_bytes(RequestHead::Kind kind, std::size_t blocks, std::size_
     case RequestHead::Kind::vectors:
       return most_body_bytes(blocks, floats);
     case RequestHead::Kind::fence:
+    case RequestHead::Kind::admit:
     case RequestHead::Kind::note:
     case RequestHead::Kind::books:
     case RequestHead::Kind::copy:
     case RequestHead::Kind::whole:
+    case RequestHead::Kind::bye:
       break;
   }
   return 0;
@@ -143,10 +145,14 @@ ReplyHead answer_of(ParameterServer& server, const RequestHead& head, std::span<
     case RequestHead::Kind::books:
     case RequestHead::Kind::copy:
     case RequestHead::Kind::whole:
+    case RequestHead::Kind::bye:
       return {};
     case RequestHead::Kind::fence:
       server.fence(head.incarnation);
       return finite_or_not(server.flush_full());
+    case RequestHead::Kind::admit:
+      server.admit(head.incarnation);
+      return {};
     case RequestHead::Kind::vectors: {
       const std::span<const VectorOrder> orders = orders_in(in);
       const std::span<double> dots = numbers<double>(out, dots_of(orders));

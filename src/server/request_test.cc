@@ -8,15 +8,15 @@
 
 #include "params/update_rule.h"
 #include "server/server_port.h"
+#include "server/test_tables.h"
 #include "transport/local/local_fabric.h"
 
 namespace distbelief {
 namespace {
 
 using Kind = RequestHead::Kind;
-constexpr std::chrono::seconds kPatience{60};
 
-ParameterTable small_table() {
+ParameterTable four_blocks() {
   ParameterTable table;
   table.add("weight", {.name = "weight", .shape = {4096}, .init = {}, .row_floats = 2});
   return table;
@@ -52,7 +52,7 @@ class Requests : public testing::Test {
     return is_request(made.head, one->blocks(), one->floats()) && is_body(*one, made.head, made.body);
   }
 
-  const ParameterTable table_ = small_table();
+  const ParameterTable table_ = four_blocks();
   const BlockMap map_ = BlockMap(table_, 1);
   const std::unique_ptr<UpdateRule> rule_ = make_rule({.name = "sgd"});
 };

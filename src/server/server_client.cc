@@ -67,10 +67,10 @@ bool ServerClient::ask_again(std::size_t place, Asked& asked) {
     asked.end_stranded();
     return true;
   }
-  if (*holder == asked.server() || *holder == Rank{}) {
+  if (*holder == Rank{} || (*holder == asked.server() && !asked.may_ask_again())) {
     return false;  // nobody has said yet that it is lost, or the next is not ready
   }
-  ++places_[place]->moves;
+  places_[place]->moves += *holder == asked.server() ? 0 : 1;
   asked.move_to(*holder, *holder == fabric_.rank());
   return true;
 }
@@ -189,16 +189,18 @@ void ServerClient::ask_here(std::size_t place, Asked& asked) {
 }
 
 Outcome ServerClient::wait(Asked& asked, Clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  if (!answered_.wait_until(lock, deadline, [&] { return asked.answered() || asked.due_here(); })) {
-    return {Outcome::Kind::timed_out, {}, "a server did not answer in time"};
-  }
-  if (asked.due_here()) {
-    lock.unlock();
-    const auto place = std::ranges::find_if(places_, [&](const std::unique_ptr<Place>& one) {
-      return one->change.get() == &asked || one->read.get() == &asked;
-    });
-    ask_here(static_cast<std::size_t>(place - places_.begin()), asked);
+  while (!asked.answered()) {
+    std::unique_lock lock(mutex_);
+    if (!answered_.wait_until(lock, deadline, [&] { return asked.answered() || asked.due_here(); })) {
+      return {Outcome::Kind::timed_out, {}, "a server did not answer in time"};
+    }
+    if (asked.due_here()) {
+      lock.unlock();
+      const auto place = std::ranges::find_if(places_, [&](const std::unique_ptr<Place>& one) {
+        return one->change.get() == &asked || one->read.get() == &asked;
+      });
+      ask_here(static_cast<std::size_t>(place - places_.begin()), asked);
+    }
   }
   if (asked.outcome.ok()) {
     rate_factor_ = asked.reply.rate_factor;

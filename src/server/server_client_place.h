@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -59,7 +60,7 @@ class ServerClient::Asked {
   void ask(const Here& here) {
     outcome = {};
     reply = here(request, body_bytes(), {reply_body_.data(), reply_body_.bytes()});
-    state_.store(State::answered, std::memory_order_relaxed);
+    state_.store(has_moved() ? State::stranded : State::answered, std::memory_order_release);
   }
 
   /// True when something moved.
@@ -114,17 +115,35 @@ class ServerClient::Asked {
 
   // For the fabric's thread.
 
-  bool stranded() const { return state_.load(std::memory_order_relaxed) == State::stranded; }
+  bool stranded() const { return state_.load(std::memory_order_acquire) == State::stranded; }
+  /// It was answered that another answers for the blocks.
+  bool has_moved() const { return may_move_ && outcome.ok() && reply.status == ReplyHead::Status::moved; }
+  /// Of that: it is time to ask the same one again, who may not have known better.
+  bool may_ask_again() {
+    if (!has_moved() || Clock::now() < ask_again_at_) {
+      return false;
+    }
+    ask_again_at_ = Clock::now() + kBetweenQuestions;
+    return true;
+  }
   /// What is stranded is asked of another, or, with `here`, of this process; what is asked from now on, too.
   void move_to(Rank server, bool here) {
-    server_ = server;
-    turn_ = 0;
+    if (server != server_) {
+      turns_[server_.value] = turn_;
+      server_ = server;
+      turn_ = turns_[server.value];  // each server counts those that it has answered
+    }
     outcome = {};
     reply = {};
     state_.store(here ? State::here : State::submitted, std::memory_order_release);
   }
   /// There is nobody to ask.
-  void end_stranded() { state_.store(State::answered, std::memory_order_release); }
+  void end_stranded() {
+    if (outcome.ok()) {
+      outcome = {Outcome::Kind::peer_lost, server_, "nobody answers any more for what this server held"};
+    }
+    state_.store(State::answered, std::memory_order_release);
+  }
 
   /// For the thread that waits.
   bool due_here() const { return state_.load(std::memory_order_acquire) == State::here; }
@@ -141,12 +160,19 @@ class ServerClient::Asked {
   }
 
  private:
+  static constexpr std::chrono::milliseconds kBetweenQuestions{2};
+
   std::span<std::byte> body_bytes() const { return {body_.data(), static_cast<std::size_t>(request.body_bytes)}; }
 
   void finish(Fabric& fabric) {
     ++turn_;
     if (may_move_ && outcome.kind == Outcome::Kind::peer_lost) {
       give_up(fabric);
+      state_.store(State::stranded, std::memory_order_relaxed);
+      return;
+    }
+    if (has_moved()) {
+      ask_again_at_ = Clock::now() + kBetweenQuestions;
       state_.store(State::stranded, std::memory_order_relaxed);
       return;
     }
@@ -160,6 +186,8 @@ class ServerClient::Asked {
   const Channel channel_;
   std::atomic<State> state_ = State::idle;
   std::uint32_t turn_ = 0;
+  std::map<int, std::uint32_t> turns_;  ///< of servers that were asked before, by rank
+  Clock::time_point ask_again_at_ = {};
   Buffer body_, reply_body_;
   PendingTransfer head_out_, body_out_, head_in_, body_in_;
 };

@@ -6,20 +6,10 @@
 
 #include "params/update_rule.h"
 #include "server/served_job.h"
+#include "server/test_tables.h"
 
 namespace distbelief {
 namespace {
-
-constexpr std::chrono::seconds kPatience{60};
-Clock::time_point deadline() { return Clock::now() + kPatience; }
-
-ParameterTable small_table() {
-  ParameterTable table;
-  table.add("a.weight", {.name = "weight", .shape = {300, 40}, .init = {}});
-  table.add("b.weight", {.name = "weight", .shape = {77}, .init = {}});
-  table.add("bn.mean", {.name = "mean", .shape = {50}, .init = {}, .kind = ParameterKind::averaged});
-  return table;
-}
 
 std::vector<float> ramp(std::int64_t count, float step) {
   std::vector<float> values(static_cast<std::size_t>(count));
@@ -47,7 +37,7 @@ TEST_F(Served, APushIsTheUpdateOfOneShardBitForBit) {
   ServerClient& client = job.client(0);
   std::vector<float> values(start_.size());
   client.begin_fetch();
-  ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+  ASSERT_TRUE(client.wait_fetched(soon()).ok());
   client.take(values);
   EXPECT_EQ(values, start_);
   for (std::uint64_t step = 0; step < 5; ++step) {
@@ -56,8 +46,8 @@ TEST_F(Served, APushIsTheUpdateOfOneShardBitForBit) {
     const std::array<std::span<const float>, 2> parts = {a, b};
     (void)whole.apply({1, step}, parts, 0.25F, {.rate = 0.1F}, {});
     client.add(parts);
-    ASSERT_TRUE(client.push(unit(1, step), deadline()).outcome.ok());
-    const ServerClient::PushReport report = client.wait_pushed(deadline());
+    ASSERT_TRUE(client.push(unit(1, step), soon()).outcome.ok());
+    const ServerClient::PushReport report = client.wait_pushed(soon());
     ASSERT_TRUE(report.outcome.ok());
     EXPECT_EQ(report.status, ReplyHead::Status::done);
     EXPECT_EQ(report.staleness, 0);
@@ -74,20 +64,20 @@ TEST_F(Served, GatheredPushesMakeOneUpdateAndAFlushMakesTheRest) {
   const std::span<const float> part = ones;
   const auto push = [&](int client, std::uint64_t lease) {
     job.client(client).add({&part, 1});
-    (void)job.client(client).push(unit(lease, 0, false), deadline());
-    const ServerClient::PushReport report = job.client(client).wait_pushed(deadline());
+    (void)job.client(client).push(unit(lease, 0, false), soon());
+    const ServerClient::PushReport report = job.client(client).wait_pushed(soon());
     EXPECT_TRUE(report.outcome.ok());
     EXPECT_EQ(report.status, ReplyHead::Status::done);
   };
   const auto fetched = [&] {
     job.client(0).begin_fetch();
-    EXPECT_TRUE(job.client(0).wait_fetched(deadline()).ok());
+    EXPECT_TRUE(job.client(0).wait_fetched(soon()).ok());
     job.client(0).take(values);
     return values[1];
   };
   for (int client = 0; client < 2; ++client) {
     job.client(client).begin_fetch();
-    ASSERT_TRUE(job.client(client).wait_fetched(deadline()).ok());
+    ASSERT_TRUE(job.client(client).wait_fetched(soon()).ok());
     job.client(client).take(values);
   }
   push(0, 1);
@@ -95,7 +85,7 @@ TEST_F(Served, GatheredPushesMakeOneUpdateAndAFlushMakesTheRest) {
   push(1, 2);
   EXPECT_EQ(fetched(), start_[1] - 0.25F);
   push(1, 3);
-  EXPECT_EQ(job.client(0).order(RequestHead::Kind::flush, 0, deadline()).status, ReplyHead::Status::done);
+  EXPECT_EQ(job.client(0).order(RequestHead::Kind::flush, 0, soon()).status, ReplyHead::Status::done);
   EXPECT_EQ(fetched(), start_[1] - 0.5F);
 }
 
@@ -111,14 +101,14 @@ class BoundedServed : public Served {
     take(client);
   }
   void take(ServerClient& client) {
-    ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+    ASSERT_TRUE(client.wait_fetched(soon()).ok());
     client.take(values_);
   }
   ServerClient::PushReport push(ServerClient& client, std::uint64_t lease, std::uint64_t seq = 0) {
     const std::span<const float> part = ones_;
     client.add({&part, 1});
-    (void)client.push(unit(lease, seq, false), deadline());
-    ServerClient::PushReport report = client.wait_pushed(deadline());
+    (void)client.push(unit(lease, seq, false), soon());
+    ServerClient::PushReport report = client.wait_pushed(soon());
     EXPECT_TRUE(report.outcome.ok());
     return report;
   }
@@ -165,7 +155,7 @@ TEST_F(BoundedServed, WhoIsIdleIsNotWaitedForUntilItPushes) {
   fetch(job.client(1));
   EXPECT_TRUE(push(client, 1).whole);
   client.begin_fetch(ServerClient::Freshness::all_newer);
-  EXPECT_EQ(job.client(1).idle(deadline()).status, ReplyHead::Status::done);
+  EXPECT_EQ(job.client(1).idle(soon()).status, ReplyHead::Status::done);
   take(client);
   EXPECT_EQ(values_[1], start_[1] - 0.25F);
   EXPECT_TRUE(push(client, 1, 1).whole);
@@ -223,15 +213,15 @@ TEST_F(Served, AnOrderToSlowDownHoldsForAllServers) {
   ServedJob job(table_, *plain, start_, 3, 1, {.rate = 1});
   ServerClient& client = job.client(0);
   std::vector<float> values(start_.size());
-  EXPECT_TRUE(client.order(RequestHead::Kind::slow_down, 0.5F, deadline()).outcome.ok());
+  EXPECT_TRUE(client.order(RequestHead::Kind::slow_down, 0.5F, soon()).outcome.ok());
   client.begin_fetch();
-  ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+  ASSERT_TRUE(client.wait_fetched(soon()).ok());
   client.take(values);
   const std::vector<float> ones(start_.size(), 1.0F);
   const std::span<const float> part = ones;
   client.add({&part, 1});
-  (void)client.push(unit(1, 0), deadline());
-  ASSERT_TRUE(client.wait_pushed(deadline()).outcome.ok());
+  (void)client.push(unit(1, 0), soon());
+  ASSERT_TRUE(client.wait_pushed(soon()).outcome.ok());
   client.take(values);
   for (const ParameterEntry& entry : table_.entries()) {
     const auto at = static_cast<std::size_t>(entry.range.begin);
@@ -246,15 +236,15 @@ TEST_F(Served, GoesOnFromItsSavedStateBitForBit) {
   const std::span<const float> part = gradient;
   const auto fetch = [&](ServerClient& client, std::vector<float>& values) {
     client.begin_fetch();
-    ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+    ASSERT_TRUE(client.wait_fetched(soon()).ok());
     client.take(values);
   };
   const auto push = [&](ServerClient& client, std::uint64_t lease, std::uint64_t seq) {
     client.add({&part, 1});
     ServerClient::Unit pushed = unit(lease, seq, false);
     pushed.lease = {.epoch = 3, .first = 100 * static_cast<std::int64_t>(lease), .count = 100};
-    (void)client.push(pushed, deadline());
-    const ServerClient::PushReport report = client.wait_pushed(deadline());
+    (void)client.push(pushed, soon());
+    const ServerClient::PushReport report = client.wait_pushed(soon());
     EXPECT_TRUE(report.outcome.ok());
     return report.status;
   };
@@ -265,7 +255,7 @@ TEST_F(Served, GoesOnFromItsSavedStateBitForBit) {
   for (std::uint64_t seq = 0; seq < 3; ++seq) {
     EXPECT_EQ(push(job.client(0), 7, seq), ReplyHead::Status::done);
   }
-  ASSERT_TRUE(job.client(0).save(states, deadline()).outcome.ok());
+  ASSERT_TRUE(job.client(0).save(states, soon()).outcome.ok());
   ASSERT_EQ(states.size(), 2U);
   const SavedLeases saved = saved_leases(states[0], "state");
   ASSERT_EQ(saved.leases.size(), 1U);
@@ -274,7 +264,7 @@ TEST_F(Served, GoesOnFromItsSavedStateBitForBit) {
   EXPECT_EQ(saved.leases[0].next_push, 3U);
 
   ServedJob later(table_, *rule_, std::vector<float>(start_.size()), 2, 1, {.rate = 0.1F, .gather = 2});
-  EXPECT_EQ(later.client(0).restore(states, deadline()).status, ReplyHead::Status::done);
+  EXPECT_EQ(later.client(0).restore(states, soon()).status, ReplyHead::Status::done);
   fetch(later.client(0), resumed);
   for (ServedJob* one : {&job, &later}) {
     EXPECT_EQ(push(one->client(0), 7, 2), ReplyHead::Status::duplicate);
@@ -285,7 +275,7 @@ TEST_F(Served, GoesOnFromItsSavedStateBitForBit) {
   EXPECT_EQ(values, resumed);
 
   std::swap(states[0], states[1]);
-  EXPECT_EQ(later.client(0).restore(states, deadline()).status, ReplyHead::Status::damaged);
+  EXPECT_EQ(later.client(0).restore(states, soon()).status, ReplyHead::Status::damaged);
 }
 
 TEST_F(Served, NamesLeasesThatEndBetweenAMarkAndASave) {
@@ -296,12 +286,12 @@ TEST_F(Served, NamesLeasesThatEndBetweenAMarkAndASave) {
     ServerClient::Unit pushed = unit(lease, 0, false);
     pushed.low_water = lease;  // all before are done
     job.client(0).add({&part, 1});
-    (void)job.client(0).push(pushed, deadline());
-    EXPECT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+    (void)job.client(0).push(pushed, soon());
+    EXPECT_TRUE(job.client(0).wait_pushed(soon()).outcome.ok());
   };
   const auto saved = [&] {
     std::vector<std::string> states;
-    EXPECT_TRUE(job.client(0).save(states, deadline()).outcome.ok());
+    EXPECT_TRUE(job.client(0).save(states, soon()).outcome.ok());
     std::vector<std::pair<std::uint64_t, std::uint64_t>> leases;
     for (const SavedLease& lease : saved_leases(states.at(0), "state").leases) {
       leases.emplace_back(lease.id, lease.next_push);
@@ -312,7 +302,7 @@ TEST_F(Served, NamesLeasesThatEndBetweenAMarkAndASave) {
   push(1);
   push(2);
   EXPECT_EQ(saved(), (Leases{{2, 1}}));
-  EXPECT_TRUE(job.client(0).order(RequestHead::Kind::mark, 0, deadline()).outcome.ok());
+  EXPECT_TRUE(job.client(0).order(RequestHead::Kind::mark, 0, soon()).outcome.ok());
   push(3);
   EXPECT_EQ(saved(), (Leases{{2, SavedLease::kDone}, {3, 1}}));
   push(4);
@@ -326,16 +316,16 @@ TEST_F(Served, AFetchBringsWhatOthersPushed) {
   const std::span<const float> part = gradient;
   for (int i = 0; i < 2; ++i) {
     job.client(i).begin_fetch();
-    ASSERT_TRUE(job.client(i).wait_fetched(deadline()).ok());
+    ASSERT_TRUE(job.client(i).wait_fetched(soon()).ok());
     job.client(i).take(i == 0 ? mine : theirs);
   }
   job.client(0).add({&part, 1});
-  ASSERT_TRUE(job.client(0).push(unit(1, 0), deadline()).outcome.ok());
-  ASSERT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+  ASSERT_TRUE(job.client(0).push(unit(1, 0), soon()).outcome.ok());
+  ASSERT_TRUE(job.client(0).wait_pushed(soon()).outcome.ok());
   job.client(0).take(mine);
   EXPECT_NE(mine, theirs);
   job.client(1).begin_fetch();
-  ASSERT_TRUE(job.client(1).wait_fetched(deadline()).ok());
+  ASSERT_TRUE(job.client(1).wait_fetched(soon()).ok());
   job.client(1).take(theirs);
   EXPECT_EQ(mine, theirs);
 }
@@ -347,17 +337,17 @@ TEST_F(Served, AGradientOfOldValuesIsToldHowStaleItIs) {
   const std::span<const float> part = gradient;
   for (int i = 0; i < 2; ++i) {
     job.client(i).begin_fetch();
-    ASSERT_TRUE(job.client(i).wait_fetched(deadline()).ok());
+    ASSERT_TRUE(job.client(i).wait_fetched(soon()).ok());
     job.client(i).take(values);
   }
   for (std::uint64_t step = 0; step < 3; ++step) {
     job.client(0).add({&part, 1});
-    ASSERT_TRUE(job.client(0).push(unit(1, step), deadline()).outcome.ok());
-    ASSERT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+    ASSERT_TRUE(job.client(0).push(unit(1, step), soon()).outcome.ok());
+    ASSERT_TRUE(job.client(0).wait_pushed(soon()).outcome.ok());
   }
   job.client(1).add({&part, 1});
-  ASSERT_TRUE(job.client(1).push(unit(2, 0), deadline()).outcome.ok());
-  const ServerClient::PushReport report = job.client(1).wait_pushed(deadline());
+  ASSERT_TRUE(job.client(1).push(unit(2, 0), soon()).outcome.ok());
+  const ServerClient::PushReport report = job.client(1).wait_pushed(soon());
   EXPECT_EQ(report.staleness, 3);
   EXPECT_EQ(report.staleness_most, 3U);
 }
@@ -369,8 +359,8 @@ TEST_F(Served, APushThatComesTwiceEntersOnce) {
   std::vector<float> first(start_.size()), second(start_.size());
   for (int i = 0; i < 2; ++i) {
     job.client(i).add({&part, 1});
-    ASSERT_TRUE(job.client(i).push(unit(7, 0), deadline()).outcome.ok());
-    const ServerClient::PushReport report = job.client(i).wait_pushed(deadline());
+    ASSERT_TRUE(job.client(i).push(unit(7, 0), soon()).outcome.ok());
+    const ServerClient::PushReport report = job.client(i).wait_pushed(soon());
     EXPECT_EQ(report.status, i == 0 ? ReplyHead::Status::done : ReplyHead::Status::duplicate);
     job.client(i).take(i == 0 ? first : second);
   }
@@ -383,8 +373,8 @@ TEST_F(Served, AFencedClientChangesNothing) {
   const std::span<const float> part = gradient;
   for (std::uint64_t step = 0; step < 2; ++step) {
     job.client(0).add({&part, 1});
-    ASSERT_TRUE(job.client(0).push(unit(4, step, false), deadline()).outcome.ok());
-    ASSERT_TRUE(job.client(0).wait_pushed(deadline()).outcome.ok());
+    ASSERT_TRUE(job.client(0).push(unit(4, step, false), soon()).outcome.ok());
+    ASSERT_TRUE(job.client(0).wait_pushed(soon()).outcome.ok());
     if (step == 0) {
       job.server(0).fence(1);
       job.server(1).fence(1);
@@ -411,15 +401,15 @@ TEST_F(Served, ManyClientsAtOnceLoseNoPush) {
           job.client(i).add({&part, 1});
           ServerClient::Unit pushed = unit(static_cast<std::uint64_t>(i) + 1, step, step % 3 == 0);
           pushed.scale = 1;
-          EXPECT_TRUE(job.client(i).push(pushed, deadline()).outcome.ok());
+          EXPECT_TRUE(job.client(i).push(pushed, soon()).outcome.ok());
         }
-        EXPECT_TRUE(job.client(i).wait_pushed(deadline()).outcome.ok());
+        EXPECT_TRUE(job.client(i).wait_pushed(soon()).outcome.ok());
       });
     }
   }
   std::vector<float> values(start_.size());
   job.client(0).begin_fetch();
-  ASSERT_TRUE(job.client(0).wait_fetched(deadline()).ok());
+  ASSERT_TRUE(job.client(0).wait_fetched(soon()).ok());
   job.client(0).take(values);
   const ParameterEntry& weight = table_.at("a.weight");
   for (std::int64_t at = weight.range.begin; at < weight.range.end; ++at) {
@@ -433,12 +423,12 @@ TEST_F(Served, AClientThatDiesDisturbsNobody) {
   const std::vector<float> gradient = ramp(table_.size(), 0.01F);
   const std::span<const float> part = gradient;
   job.client(0).add({&part, 1});
-  ASSERT_TRUE(job.client(0).push(unit(1, 0), deadline()).outcome.ok());
+  ASSERT_TRUE(job.client(0).push(unit(1, 0), soon()).outcome.ok());
   job.kill_client(0);
   for (std::uint64_t step = 0; step < 3; ++step) {
     job.client(1).add({&part, 1});
-    ASSERT_TRUE(job.client(1).push(unit(2, step), deadline()).outcome.ok());
-    ASSERT_TRUE(job.client(1).wait_pushed(deadline()).outcome.ok());
+    ASSERT_TRUE(job.client(1).push(unit(2, step), soon()).outcome.ok());
+    ASSERT_TRUE(job.client(1).wait_pushed(soon()).outcome.ok());
   }
 }
 

@@ -13,6 +13,13 @@
 #include "server/request.h"
 
 namespace distbelief {
+namespace {
+
+/// Between looks at whether a client in this process waits in vain.
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+
+}  // namespace
+
 /// One channel of one client. All but `state` belongs to the fabric's thread, except while it is being answered.
 class ServerPort::Served {
  public:
@@ -37,7 +44,7 @@ class ServerPort::Served {
       case State::body:
         return arrived(port, body_in_) && take_body(port);
       case State::answered:
-        if (!port.ordered_.log().durable(position_)) {
+        if (!port.durable(position_)) {
           return false;
         }
         reply(port);
@@ -96,8 +103,8 @@ class ServerPort::Served {
   }
 
   bool take_head(ServerPort& port) {
-    const std::size_t blocks = port.server_.blocks();
-    const std::size_t floats = port.server_.floats();
+    const std::size_t blocks = port.blocks_;
+    const std::size_t floats = port.floats_;
     const bool reads = request_.kind == RequestHead::Kind::fetch || request_.kind == RequestHead::Kind::work;
     const bool here = (channel_ == Channel::read) == reads &&
                       (request_.kind < RequestHead::Kind::flush || role_ == ClientRole::leader);
@@ -119,7 +126,7 @@ class ServerPort::Served {
   }
 
   bool take_body(ServerPort& port) {
-    if (!is_body(port.server_, request_, in_bytes())) {
+    if (port.ordered_ != nullptr && !is_body(port.server(), request_, in_bytes())) {
       return refuse(port, fmt::format("rank {} sent a request of {} runs that are not of this server's blocks",
                                       client.value, request_.runs));
     }
@@ -144,6 +151,10 @@ class ServerPort::Served {
 
   bool next(ServerPort& port) {
     ++turn_;
+    if (!port.is_open()) {  // it is not asked often now
+      in_ = {};
+      out_ = {};
+    }
     listen(port);
     return true;
   }
@@ -159,12 +170,13 @@ class ServerPort::Served {
 };
 
 ServerPort::ServerPort(Fabric& fabric, OrderedServer& server, const std::vector<Client>& clients, Options options)
-    : fabric_(fabric), ordered_(server), server_(server.server()), options_(std::move(options)) {
+    : fabric_(fabric),
+      ordered_(&server),
+      blocks_(server.server().blocks()),
+      floats_(server.server().floats()),
+      options_(std::move(options)) {
   for (const Client& client : clients) {
-    for (const Channel channel : {Channel::change, Channel::read}) {
-      served_.push_back(std::make_unique<Served>(client, channel));
-      served_.back()->listen(*this);
-    }
+    add_client(client);
   }
   for (int i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this](const std::stop_token& stop) {
@@ -173,6 +185,16 @@ ServerPort::ServerPort(Fabric& fabric, OrderedServer& server, const std::vector<
       }
       answer_all(stop);
     });
+  }
+}
+
+void ServerPort::add_client(const Client& client) {
+  if (client.rank.value >= fabric_.size()) {
+    return;  // it was gone before there was a link to it
+  }
+  for (const Channel channel : {Channel::change, Channel::read}) {
+    served_.push_back(std::make_unique<Served>(client, channel));
+    served_.back()->listen(*this);
   }
 }
 
@@ -200,16 +222,68 @@ ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const st
     changed_for_here_.wait_until(lock, deadline, [&] { return changes_ != seen; });
     --waiting_here_;
   }
+  ++waiting_here_;  // so that the server stays
   lock.unlock();
   if (!reply) {
-    reply = answer_now(request, in, out, position);
+    RequestHead now = request;
+    now.awaits_newer = 0;
+    reply = try_answer(now, in, out, position);
   }
-  (void)ordered_.log().wait_until_durable(position, deadline);
+  OrderedServer* const server = ordered_;
+  if (server != nullptr && reply->status != ReplyHead::Status::moved) {
+    while (!server->wait_until_durable(position, std::min(deadline, Clock::now() + kBetweenLooks)) && !nobody_waits_ &&
+           Clock::now() < deadline) {
+    }
+    if (!server->durable(position)) {
+      reply = ReplyHead{.status = ReplyHead::Status::moved};  // nothing that may be lost is acknowledged
+    }
+  }
+  lock.lock();
+  --waiting_here_;
   return *reply;
+}
+
+void ServerPort::close() {
+  std::unique_lock lock(mutex_);
+  open_ = false;
+  ++changes_;
+  waiting_.insert(waiting_.end(), parked_.begin(), parked_.end());
+  parked_.clear();
+  changed_.notify_all();
+  changed_for_here_.notify_all();
+  left_.wait(lock, [&] { return inside_ == 0; });  // for as long as an update takes
+}
+
+bool ServerPort::is_quiet() {
+  const std::scoped_lock lock(mutex_);
+  return waiting_here_ == 0;
+}
+
+void ServerPort::open() {
+  const std::scoped_lock lock(mutex_);
+  open_ = true;
 }
 
 std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std::span<const std::byte> in,
                                                 std::span<std::byte> out, std::uint64_t& position) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!open_) {
+      position = 0;
+      return ReplyHead{.status = ReplyHead::Status::moved};
+    }
+    ++inside_;
+  }
+  const std::optional<ReplyHead> reply = try_answer_open(request, in, out, position);
+  const std::scoped_lock lock(mutex_);
+  if (--inside_ == 0 && !open_) {
+    left_.notify_all();
+  }
+  return reply;
+}
+
+std::optional<ReplyHead> ServerPort::try_answer_open(const RequestHead& request, std::span<const std::byte> in,
+                                                     std::span<std::byte> out, std::uint64_t& position) {
   const bool may_wait = !nobody_waits_ && request.awaits_newer != 0;
   if (request.kind == RequestHead::Kind::work && options_.work) {
     position = 0;
@@ -218,9 +292,9 @@ std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std:
       return may_wait ? std::nullopt : std::optional(ReplyHead{});
     }
     std::memcpy(out.data(), &*work, sizeof(Work));
-    return ReplyHead{.rate_factor = server_.rate_factor(), .body_bytes = sizeof(Work)};
+    return ReplyHead{.rate_factor = server().rate_factor(), .body_bytes = sizeof(Work)};
   }
-  if (may_wait && must_wait(server_, request, in)) {
+  if (may_wait && must_wait(server(), request, in)) {
     return std::nullopt;
   }
   return answer_now(request, in, out, position);
@@ -228,7 +302,7 @@ std::optional<ReplyHead> ServerPort::try_answer(const RequestHead& request, std:
 
 ReplyHead ServerPort::answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out,
                                  std::uint64_t& position) {
-  ReplyHead reply = ordered_.answer(request, in, out, position);
+  ReplyHead reply = ordered_.load()->answer(request, in, out, position);
   reply.pushed_bytes = pushed_bytes_;
   reply.fetched_bytes = fetched_bytes_;
   if (request.kind != RequestHead::Kind::fetch) {
@@ -271,7 +345,7 @@ bool ServerPort::in_a_message() const {
 }
 
 void ServerPort::hand_over(Served& served) {
-  if (server_.floats() <= kFewFloats && served.is_quick() && served.try_answer(*this)) {
+  if (floats_ <= options_.few_floats && served.is_quick() && served.try_answer(*this)) {
     return;
   }
   served.state = Served::State::answering;

@@ -250,6 +250,7 @@ void ParameterServer::visit_all(StateVisitor& visitor) {
     const std::scoped_lock lock(pushes_mutex_);
     visit_set(visitor, "fenced", fenced_);
     visit_set(visitor, "idle", idle_);
+    visit_set(visitor, "admitted", admitted_);
     visit_flag(visitor, "over", over_);
   }
   {

@@ -7,14 +7,13 @@
 #include "base/random.h"
 #include "params/update_rule.h"
 #include "server/served_job.h"
+#include "server/test_tables.h"
 
 namespace distbelief {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
 constexpr std::int32_t kRows = 5000;
 constexpr float kRate = 0.1F;
-Clock::time_point deadline() { return Clock::now() + kPatience; }
 
 ParameterTable sparse_table() {
   ParameterTable table;
@@ -72,12 +71,12 @@ class TouchedExchange : public testing::Test {
     take(client);
   }
   void take(ServerClient& client) {
-    ASSERT_TRUE(client.wait_fetched(deadline()).ok());
+    ASSERT_TRUE(client.wait_fetched(soon()).ok());
     client.take(values_);
   }
   ServerClient::PushReport push(ServerClient& client, std::uint64_t lease, std::uint64_t seq) {
-    EXPECT_TRUE(client.push({.id = {lease, seq}, .scale = 0.25F}, deadline()).outcome.ok());
-    ServerClient::PushReport report = client.wait_pushed(deadline());
+    EXPECT_TRUE(client.push({.id = {lease, seq}, .scale = 0.25F}, soon()).outcome.ok());
+    ServerClient::PushReport report = client.wait_pushed(soon());
     EXPECT_TRUE(report.outcome.ok());
     return report;
   }
@@ -241,12 +240,12 @@ TEST_F(TouchedExchange, ManyClientsAtOnceLoseNoPush) {
           const SparseBatch batch(table_, seq % 3);
           runs.find(batch.touched);
           client.begin_fetch_touched(runs);
-          EXPECT_TRUE(client.wait_fetched(deadline()).ok());
+          EXPECT_TRUE(client.wait_fetched(soon()).ok());
           client.take(mine);
           client.add_touched(runs, ones);
-          EXPECT_TRUE(client.push({.id = {static_cast<std::uint64_t>(i) + 1, seq}}, deadline()).outcome.ok());
+          EXPECT_TRUE(client.push({.id = {static_cast<std::uint64_t>(i) + 1, seq}}, soon()).outcome.ok());
         }
-        EXPECT_TRUE(client.wait_pushed(deadline()).outcome.ok());
+        EXPECT_TRUE(client.wait_pushed(soon()).outcome.ok());
       });
     }
   }

@@ -12,7 +12,7 @@ namespace distbelief {
 namespace {
 
 /// Two parameters with the same rows, one without, a frozen one, and statistics.
-ParameterTable sparse_table() {
+ParameterTable mixed_table() {
   ParameterTable table;
   table.add("f.weight", {.name = "weight", .shape = {5000}, .init = {}, .row_floats = 1});
   table.add("f.factors", {.name = "factors", .shape = {5000, 3}, .init = {}, .row_floats = 3});
@@ -25,7 +25,7 @@ ParameterTable sparse_table() {
 
 class TouchedRunsTest : public testing::Test {
  protected:
-  const ParameterTable table_ = sparse_table();
+  const ParameterTable table_ = mixed_table();
   const BlockMap map_ = BlockMap(table_, 2);
   /// In turns, so that neighbours in the flat space are not neighbours on a server.
   std::vector<std::vector<int>> blocks() const {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "base/test_deadline.h"
 #include "params/lbfgs/lbfgs.h"
 #include "params/rules/rules.h"
 #include "server/served_job.h"
@@ -18,7 +19,6 @@ constexpr VectorName kOther = kFirstFree;
 
 class VectorsExchangeTest : public testing::Test {
  protected:
-  static Clock::time_point soon() { return Clock::now() + std::chrono::seconds(30); }
   static ParameterTable make_table() {
     ParameterTable table;
     table.add("weight", {.name = "weight", .shape = Shape{kParameters}});

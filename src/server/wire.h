@@ -37,8 +37,13 @@ namespace distbelief {
 
 enum class Channel : std::uint32_t { change, read };
 
-/// A process may have two clients: of the worker, and of the leader that lives beside it.
+/// A process may have two clients: of the worker, and of the leader that lives beside it. Each counts its own requests,
+/// so that servers know them by different incarnations.
 enum class ClientRole : std::uint32_t { worker, leader };
+inline std::uint64_t incarnation_of(ClientRole role, std::uint64_t process) {
+  constexpr std::uint64_t kLeader = std::uint64_t{1} << 63U;
+  return role == ClientRole::leader ? process | kLeader : process;
+}
 
 /// Samples of a push unit or of a lease: a contiguous piece of the order of an epoch.
 struct SampleRun {
@@ -86,10 +91,12 @@ struct RequestHead {
     vectors,    ///< pushes of leases below low_water count as taken from now on; then these orders
     // These are not for clients: a server orders them itself, and tells its backup.
     fence,  ///< take nothing more from `incarnation`
+    admit,  ///< `incarnation` is one more worker
     note,   ///< keep this body, for whoever leads next
     books,  ///< what the books of who leads were before anything was heard: those of a run that goes on
     copy,   ///< to a new backup: what is at `offset` of `total` bytes of all that there is
     whole,  ///< to a new backup: it has now all that was acknowledged, and what comes is acknowledged when it has it
+    bye,    ///< to a backup: another is in its place, and nothing more comes
   };
   Kind kind = Kind::push;
   std::uint32_t wants_values = 0;  ///< push: the reply brings the values after it
@@ -124,8 +131,9 @@ struct ReplyHead {
     fenced,     ///< this incarnation was given up: nothing more is taken from it
     over,       ///< training has ended, and nothing was done
     damaged,    ///< what was to be restored is not the state of this server
+    moved,      ///< another server answers for these blocks, or will soon, and nothing was done
   };
-  static constexpr std::size_t kStatuses = 8;
+  static constexpr std::size_t kStatuses = 9;
   Status status = Status::done;
   float rate_factor = 1;            ///< what orders have made of all rates
   std::uint64_t staleness_sum = 0;  ///< over the blocks that this push changed

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/check.h"
+
 namespace distbelief {
 
 AllReduce::AllReduce(Replica& replica, const UpdateRule& rule, Group& group, const GroupOptions& options)
@@ -20,6 +22,7 @@ StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
   if (batch == nullptr) {
     return {.outcome = StepReport::Outcome::end_of_epoch};
   }
+  prepared_.reset();
   const Clock::time_point deadline = Clock::now() + options_.patience;
   const std::vector<std::span<float>> lanes = replica_.gradient_memory(batch->size());
   buckets_.begin(lanes, deadline);
@@ -27,14 +30,31 @@ StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
   if (const Outcome outcome = buckets_.finish(); !outcome.ok()) {
     return lost_report(outcome);
   }
-  const StepExchange::Own own = {*batch, sums, contributions(*batch, lanes), {request.stop, request.regroup}};
+  const StepExchange::Own own = {
+      *batch, sums, contributions(*batch, lanes), {request.stop, request.regroup}, request.costs};
   return exchange_.finish_step(
       replica_, own, batches, deadline, [&](const StepExchange::Told& told, WholeUpdate& update) {
         average_observed(replica_.table(), lanes[0], told.contributions);
         const std::array<std::span<const float>, 1> parts = {lanes[0]};
-        update = apply_to_whole(shard_, replica_, batch->epoch, parts, told.sums.rows, request.update);
+        const PreparedUpdate ready = prepare_update(replica_, parts, told.sums.rows, request.update);
+        if (options_.commit) {
+          if (Outcome outcome = options_.commit(deadline); !outcome.ok()) {
+            prepared_.emplace(Prepared{*batch, told, lanes[0], ready});
+            return outcome;
+          }
+        }
+        update = apply_prepared(shard_, replica_, batch->epoch, parts, ready);
         return Outcome{};
       });
+}
+
+StepReport AllReduce::finish_prepared(BatchStream& batches) {
+  check(prepared_.has_value(), "a step is prepared before it is finished");
+  const std::array<std::span<const float>, 1> parts = {prepared_->gradient};
+  const WholeUpdate made = apply_prepared(shard_, replica_, prepared_->batch.epoch, parts, prepared_->update);
+  const StepReport report = report_of_update(prepared_->batch, prepared_->told, made, batches);
+  prepared_.reset();
+  return report;
 }
 
 void AllReduce::visit_state(StateVisitor& visitor) { shard_.visit_state(visitor); }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "comm/gradient_buckets.h"
 #include "exec/gradient_listener.h"
 #include "strategy/step_exchange.h"
@@ -15,7 +17,10 @@ class AllReduce : public Strategy {
   AllReduce(Replica& replica, const UpdateRule& rule, Group& group, const GroupOptions& options);
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
+  bool is_prepared() const override { return prepared_.has_value(); }
+  [[nodiscard]] StepReport finish_prepared(BatchStream& batches) override;
   void visit_state(StateVisitor& visitor) override;
+  void expect_rows(std::int64_t most_rows) override { exchange_.expect_rows(most_rows); }
   /// Tells how much of the sums was hidden behind backward.
   const GradientBuckets& buckets() const { return buckets_; }
 
@@ -30,6 +35,14 @@ class AllReduce : public Strategy {
     GradientBuckets& buckets_;
   };
 
+  /// A step whose gradient is summed, until its update is made.
+  struct Prepared {
+    const Batch& batch;
+    StepExchange::Told told;
+    std::span<const float> gradient;
+    PreparedUpdate update;
+  };
+
   Replica& replica_;
   Group& group_;
   const GroupOptions options_;
@@ -37,6 +50,7 @@ class AllReduce : public Strategy {
   StepExchange exchange_;
   GradientBuckets buckets_;
   Listener listener_;
+  std::optional<Prepared> prepared_;
 };
 
 }  // namespace distbelief

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kCopies = 2;
 constexpr int kStages = 2;
-constexpr int kSteps = 20;
+constexpr int kCopySteps = 20;
 
 /// Losses of what one of kCopies × kStages processes trains.
 std::vector<double> train_part(Fabric& fabric, std::int64_t micro_batches) {
@@ -38,7 +38,7 @@ std::vector<double> train_part(Fabric& fabric, std::int64_t micro_batches) {
   TestSamples samples(kBatch, copy, kCopies);
   EXPECT_EQ(strategy.join().outcome, StepReport::Outcome::stepped);
   std::vector<double> losses;
-  while (std::ssize(losses) < kSteps) {
+  while (std::ssize(losses) < kCopySteps) {
     const StepReport report = strategy.step(samples, {.update = {.rate = 0.1F, .weight_decay = 0.001F}});
     if (report.outcome != StepReport::Outcome::end_of_epoch) {
       EXPECT_EQ(report.outcome, StepReport::Outcome::stepped) << report.culprit;
@@ -50,7 +50,7 @@ std::vector<double> train_part(Fabric& fabric, std::int64_t micro_batches) {
 
 TEST(CutCopies, HaveTheLossesOfOneProcess) {
   TestMember whole({});
-  const std::vector<double> wanted = whole.train(kSteps);
+  const std::vector<double> wanted = whole.train(kCopySteps);
   for (const std::int64_t micro_batches : {1, 3}) {
     std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(kCopies * kStages);
     std::vector<std::vector<double>> losses(fabrics.size());

@@ -10,10 +10,10 @@
 namespace distbelief {
 namespace {
 
-constexpr float kRate = 0.1F;
+constexpr float kTouchedRate = 0.1F;
 constexpr std::int64_t kFeatures = 4000;
 constexpr std::int64_t kNonzeros = 9;
-constexpr int kSteps = 12;  // the epoch ends in between
+constexpr int kTouchedSteps = 12;  // the epoch ends in between
 
 Graph sparse_network() {
   Graph graph("net");
@@ -88,7 +88,7 @@ class DownpourTouched : public testing::TestWithParam<const char*> {
   static std::vector<double> losses(Strategy& strategy, BatchStream& samples, int steps, float clip_norm = 0) {
     std::vector<double> found;
     while (static_cast<int>(found.size()) < steps) {
-      const StepReport report = strategy.step(samples, {.update = {.rate = kRate, .clip_norm = clip_norm}});
+      const StepReport report = strategy.step(samples, {.update = {.rate = kTouchedRate, .clip_norm = clip_norm}});
       if (report.outcome == StepReport::Outcome::stepped) {
         found.push_back(report.sums.loss);
       } else {
@@ -106,7 +106,7 @@ class DownpourTouched : public testing::TestWithParam<const char*> {
     std::ranges::copy(start(), replica.values().begin());
     Local local(replica, *rule_);
     SparseUnits samples;
-    Alone done = {losses(local, samples, kSteps, clip_norm), {}};
+    Alone done = {losses(local, samples, kTouchedSteps, clip_norm), {}};
     done.values.assign(replica.values().begin(), replica.values().end());
     return done;
   }
@@ -124,24 +124,24 @@ INSTANTIATE_TEST_SUITE_P(Rules, DownpourTouched, testing::Values("sgd", "adagrad
 TEST_P(DownpourTouched, OneWorkerIsOneProcessBitForBitHoweverItFetches) {
   const Alone expected = alone();
   for (const int fetch_every : {1, 3}) {
-    ServedJob job(table_, *rule_, start(), 2, 2, {.rate = kRate});
+    ServedJob job(table_, *rule_, start(), 2, 2, {.rate = kTouchedRate});
     Replica replica(graph_, table_, kTouched);
     Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = fetch_every});
     SparseUnits samples;
-    EXPECT_EQ(losses(downpour, samples, kSteps), expected.losses);
+    EXPECT_EQ(losses(downpour, samples, kTouchedSteps), expected.losses);
     EXPECT_EQ(downpour.settle(samples).outcome, StepReport::Outcome::stepped);
-    EXPECT_EQ(samples.reported_units, kSteps);
+    EXPECT_EQ(samples.reported_units, kTouchedSteps);
     EXPECT_EQ(fetched(job.client(1)), expected.values);
   }
 }
 
 TEST_P(DownpourTouched, AWorkerMayChangeHowItFetches) {
-  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
+  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kTouchedRate});
   Replica replica(graph_, table_, kTouched);
   Downpour downpour(replica, *rule_, job.client(0), {});
   SparseUnits samples;
   std::vector<double> found;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kTouchedSteps; ++step) {
     // Its own steps are those of the servers only while nothing of its rule is older.
     downpour.exchange().set_exchange(1 + (rule_->slots() == 0 ? step / 2 % 3 : 0), false);
     const std::vector<double> next = losses(downpour, samples, 1);
@@ -154,22 +154,22 @@ TEST_P(DownpourTouched, UnitsOfSeveralBatchesAreThoseOfWholePushes) {
   for (const bool prefetch : {false, true}) {
     std::array<std::vector<double>, 2> found;
     for (std::size_t i = 0; i < 2; ++i) {
-      ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
+      ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kTouchedRate});
       Replica replica(graph_, table_, i == 0 ? ReplicaOptions{} : kTouched);
       Downpour downpour(replica, *rule_, job.client(0), {.fetch_every = 2, .prefetch = prefetch});
       SparseUnits samples(1, 3);
-      found[i] = losses(downpour, samples, prefetch ? 3 : kSteps);  // then it depends on who is faster
+      found[i] = losses(downpour, samples, prefetch ? 3 : kTouchedSteps);  // then it depends on who is faster
     }
     EXPECT_EQ(found[0], found[1]);
   }
 }
 
 TEST_P(DownpourTouched, AGradientIsClippedAsAWhole) {
-  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kRate});
+  ServedJob job(table_, *rule_, start(), 2, 1, {.rate = kTouchedRate});
   Replica replica(graph_, table_, kTouched);
   Downpour downpour(replica, *rule_, job.client(0), {});
   SparseUnits samples;
-  const std::vector<double> found = losses(downpour, samples, kSteps, 0.05F), expected = alone(0.05F).losses;
+  const std::vector<double> found = losses(downpour, samples, kTouchedSteps, 0.05F), expected = alone(0.05F).losses;
   for (std::size_t i = 0; i < found.size(); ++i) {
     EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i;
   }
@@ -178,7 +178,7 @@ TEST_P(DownpourTouched, AGradientIsClippedAsAWhole) {
 TEST_P(DownpourTouched, WorkersInWholeStepsAreOneProcessWithTheBatchOfAll) {
   constexpr int kWorkers = 3;
   constexpr int kOfOneEpoch = 4;
-  ServedJob job(table_, *rule_, start(), 2, kWorkers, {.rate = kRate, .gather = kWorkers}, 0);
+  ServedJob job(table_, *rule_, start(), 2, kWorkers, {.rate = kTouchedRate, .gather = kWorkers}, 0);
   std::array<std::vector<double>, kWorkers> found;
   {
     std::vector<std::jthread> threads;

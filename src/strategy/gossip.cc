@@ -28,6 +28,7 @@ enum Trouble : std::uint64_t { kNone, kParameters, kLoss };
 struct Gossip::Head {
   LossSums sums;
   std::uint64_t stop = 0;
+  std::uint64_t regroup = 0;
   std::uint64_t trouble = kNone;  ///< with any, there is no gradient
   std::uint64_t ids = 0;
 };
@@ -57,9 +58,10 @@ std::string Gossip::apply(std::span<const float> gradient, std::int64_t rows) {
   return apply_to_whole(shard_, replica_, epoch_, parts, rows, update_).culprit;
 }
 
-void Gossip::compute(const Batch& batch, bool stop, std::span<std::byte> message) {
+void Gossip::compute(const Batch& batch, Wishes wishes, std::span<std::byte> message) {
   Head head;
-  head.stop = stop ? 1 : 0;
+  head.stop = wishes.stop ? 1 : 0;
+  head.regroup = wishes.regroup ? 1 : 0;
   head.ids = batch.ids.size();
   check(batch.size() <= options_.group.most_rows, "a member takes at most its share of a batch");
   std::memcpy(message.data() + sizeof head, batch.ids.data(), batch.ids.size() * sizeof(std::uint64_t));
@@ -89,8 +91,11 @@ void Gossip::compute(const Batch& batch, bool stop, std::span<std::byte> message
     trouble_round_ = std::min(trouble_round_, rounds_.sent() + 1);
     loss_diverged_ = loss_diverged_ || head.trouble == kLoss;
   }
-  if (stop) {
+  if (wishes.stop) {
     stop_round_ = std::min(stop_round_, rounds_.sent() + 1);
+  }
+  if (wishes.regroup) {
+    regroup_rounds_.insert(rounds_.sent() + 1);
   }
   unreported_ += head.sums;
   unsettled_.insert(unsettled_.end(), batch.ids.begin(), batch.ids.end());
@@ -108,6 +113,9 @@ void Gossip::take(int position, std::span<const std::byte> message, BatchStream&
   const std::uint64_t round = rounds_.read(position) + 1;
   if (head.stop != 0) {
     stop_round_ = std::min(stop_round_, round);
+  }
+  if (head.regroup != 0) {
+    regroup_rounds_.insert(round);
   }
   if (head.trouble != kNone) {
     trouble_round_ = std::min(trouble_round_, round);
@@ -214,7 +222,7 @@ StepReport Gossip::step(BatchStream& batches, const StepRequest& request) {
   if (const Outcome outcome = listen_until(has_room, batches, deadline); !outcome.ok()) {
     return lost_report(outcome);
   }
-  compute(*batch, request.stop, *message);
+  compute(*batch, {request.stop, request.regroup}, *message);
   rounds_.send();
   if (const Outcome outcome = wait_for_others(batches, deadline); !outcome.ok()) {
     return lost_report(outcome);
@@ -226,7 +234,11 @@ StepReport Gossip::step(BatchStream& batches, const StepRequest& request) {
     const Outcome outcome = deliver_all(batches, deadline);
     return outcome.ok() ? diverged(batches, deadline) : lost_report(outcome);
   }
-  return {.sums = std::exchange(unreported_, {}), .stop = stop_round_ <= known};
+  StepReport report = {.sums = std::exchange(unreported_, {}), .stop = stop_round_ <= known};
+  const auto unheard = regroup_rounds_.upper_bound(known);  // by some member, perhaps
+  report.regroup = unheard != regroup_rounds_.begin();
+  regroup_rounds_.erase(regroup_rounds_.begin(), unheard);
+  return report;
 }
 
 StepReport Gossip::settle(BatchStream& batches) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ class Gossip : public Strategy {
 
   std::size_t message_bytes() const;
   /// Computes and applies a batch and writes the message about it.
-  void compute(const Batch& batch, bool stop, std::span<std::byte> message);
+  void compute(const Batch& batch, Wishes wishes, std::span<std::byte> message);
   std::string apply(std::span<const float> gradient, std::int64_t rows);
   /// Takes in the next message of a peer, which has arrived.
   void take(int position, std::span<const std::byte> message, BatchStream& batches);
@@ -92,6 +93,7 @@ class Gossip : public Strategy {
   std::uint64_t epoch_ = 0;
   std::uint64_t settled_ = 0;             ///< the round after which all were last together
   std::uint64_t stop_round_ = kNever;     ///< the first in which someone wanted to stop
+  std::set<std::uint64_t> regroup_rounds_;  ///< in which someone wanted to regroup, and it was not reported yet
   std::uint64_t trouble_round_ = kNever;  ///< the first in which someone could not go on
   bool loss_diverged_ = false;            ///< someone's trouble is its loss
   LossSums unreported_;                   ///< of all members

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kColumns = 200;
 
 /// The same samples as sparse rows: a class is known by one of its columns.
-class SparseUnits : public UnitsOfTest {
+class HogwildUnits : public UnitsOfTest {
  public:
   using UnitsOfTest::UnitsOfTest;
   const Batch* next() override {
@@ -82,8 +82,9 @@ struct Job {
   ServedJob served;
 };
 
-struct Worker {
-  Worker(Job& job, int threads, const UnitExchange::Options& exchange = {}, int number = 0, std::int64_t batch = kBatch)
+struct HogwildWorker {
+  HogwildWorker(Job& job, int threads, const UnitExchange::Options& exchange = {}, int number = 0,
+                std::int64_t batch = kBatch)
       : replica(job.graph, job.table, {}),
         strategy(replica, *job.rule, job.served.client(number), exchange, {.threads = threads, .batch = batch}) {}
   Replica replica;
@@ -124,11 +125,11 @@ TEST(HogwildDownpour, OneThreadHasTheLossesOfDownpourWithStepsOfItsOwn) {
         for (const Case& one : {Case{2, 2}, Case{3, 3}, Case{2, 4}}) {
           const Graph graph = sparse ? logistic() : test_network(batch_norm);
           const auto samples = [&]() -> std::unique_ptr<UnitsOfTest> {
-            return sparse ? std::make_unique<SparseUnits>(kBatch, one.batches_of_unit)
+            return sparse ? std::make_unique<HogwildUnits>(kBatch, one.batches_of_unit)
                           : std::make_unique<UnitsOfTest>(kBatch, one.batches_of_unit);
           };
           Job job(graph, rule, {.rate = 0.1F});
-          Worker worker(job, 1, {.fetch_every = one.fetch_every});
+          HogwildWorker worker(job, 1, {.fetch_every = one.fetch_every});
           const std::vector<double> found = losses(worker.strategy, *samples(), job.request(), 3);
           Job other(graph, rule, {.rate = 0.1F});
           Replica replica(other.graph, other.table, {});
@@ -145,7 +146,7 @@ TEST(HogwildDownpour, OneThreadHasTheLossesOfDownpourWithStepsOfItsOwn) {
 TEST(HogwildDownpour, AGradientIsClippedAsDownpourClipsIt) {
   const UpdateOptions update = {.rate = 0.1F, .clip_norm = 0.2F, .drop_nonfinite = true};
   Job job(test_network(false), "sgd", {.rate = 0.1F}), other(test_network(false), "sgd", {.rate = 0.1F});
-  Worker worker(job, 1, {.fetch_every = 2});
+  HogwildWorker worker(job, 1, {.fetch_every = 2});
   UnitsOfTest samples(kBatch, 2), others(kBatch, 2);
   const std::vector<double> found = losses(worker.strategy, samples, {.update = update}, 3);
   Replica replica(other.graph, other.table, {});
@@ -166,8 +167,8 @@ TEST(HogwildDownpour, ThreadsComputeEachBatchOnceAndEveryUnitIsReportedOnce) {
   for (const bool sparse : {false, true}) {
     for (const Case& one : {Case{2, 3, false}, Case{2, 3, true}, Case{2, 1, false}, Case{3, 5, false}}) {
       Job job(sparse ? logistic() : test_network(true), "sgd", {.rate = 0.1F});
-      Worker worker(job, one.threads, {.fetch_every = 3, .prefetch = one.prefetch});
-      const auto samples = sparse ? std::make_unique<SparseUnits>(kBatch, one.batches_of_unit)
+      HogwildWorker worker(job, one.threads, {.fetch_every = 3, .prefetch = one.prefetch});
+      const auto samples = sparse ? std::make_unique<HogwildUnits>(kBatch, one.batches_of_unit)
                                   : std::make_unique<UnitsOfTest>(kBatch, one.batches_of_unit);
       StepReport report;
       LossSums sums;
@@ -193,15 +194,15 @@ TEST(HogwildDownpour, ThreadsComputeEachBatchOnceAndEveryUnitIsReportedOnce) {
 }
 
 /// As batches that are read ahead: one at a time, however many are wanted.
-class OneAtATime : public SparseUnits {
+class OneAtATime : public HogwildUnits {
  public:
-  using SparseUnits::SparseUnits;
-  bool take(Batch& batches, std::int64_t /*most*/) override { return SparseUnits::take(batches, 1); }
+  using HogwildUnits::HogwildUnits;
+  bool take(Batch& batches, std::int64_t /*most*/) override { return HogwildUnits::take(batches, 1); }
 };
 
 TEST(HogwildDownpour, AStreamThatGivesLessThanIsWantedIsComputedWhole) {
   Job job(logistic(), "sgd", {.rate = 0.1F});
-  Worker worker(job, 2, {}, 0, 1);
+  HogwildWorker worker(job, 2, {}, 0, 1);
   OneAtATime samples(1, static_cast<int>(kSamples));  // lanes soon want several of its small batches at once
   for (int epoch = 1; epoch <= 20; ++epoch) {
     StepReport report;
@@ -224,9 +225,9 @@ TEST(HogwildDownpour, WorkersWithThreadsLearnTogether) {
       for (int i = 0; i < kWorkers; ++i) {
         threads.emplace_back([&, i] {
           const auto at = static_cast<std::size_t>(i);
-          const auto samples = sparse ? std::make_unique<SparseUnits>(kBatch, 4, 1000 * (at + 1))
+          const auto samples = sparse ? std::make_unique<HogwildUnits>(kBatch, 4, 1000 * (at + 1))
                                       : std::make_unique<UnitsOfTest>(kBatch, 4, 1000 * (at + 1));
-          Worker worker(job, 2, {}, i);
+          HogwildWorker worker(job, 2, {}, i);
           found[at] = losses(worker.strategy, *samples, job.request(), 20);
           EXPECT_TRUE(samples->exactly(20));
           EXPECT_EQ(samples->reported_units.size(), 40U);
@@ -243,7 +244,7 @@ TEST(HogwildDownpour, WorkersWithThreadsLearnTogether) {
 TEST(HogwildDownpour, AUnitWithALossThatIsNotFiniteIsNotPushed) {
   for (const int threads : {1, 2}) {
     Job job(test_network(false), "sgd", {.rate = 0.1F});
-    Worker worker(job, threads);
+    HogwildWorker worker(job, threads);
     UnitsOfTest samples(kBatch, 2);
     samples.poisoned_sample = 3 * kBatch + 1;  // in the second unit
     ASSERT_EQ(worker.strategy.step(samples, job.request()).outcome, StepReport::Outcome::stepped);
@@ -256,7 +257,7 @@ TEST(HogwildDownpour, AUnitWithALossThatIsNotFiniteIsNotPushed) {
 
 TEST(HogwildDownpour, WhatServersRefuseGoesBackAndIsNotCounted) {
   Job job(test_network(true), "sgd", {.rate = 0.1F}, 2, 1);
-  Worker worker(job, 2, {.fetch_every = 4}, 0), other(job, 2, {}, 1);
+  HogwildWorker worker(job, 2, {.fetch_every = 4}, 0), other(job, 2, {}, 1);
   UnitsOfTest samples(kBatch, 2), others(kBatch, 2, 7);
   ASSERT_EQ(worker.strategy.step(samples, job.request()).outcome, StepReport::Outcome::stepped);
   ASSERT_EQ(other.strategy.step(others, job.request()).outcome, StepReport::Outcome::stepped);
@@ -274,7 +275,7 @@ TEST(HogwildDownpour, WhatServersRefuseGoesBackAndIsNotCounted) {
 
 TEST(HogwildDownpour, AFencedWorkerEnds) {
   Job job(test_network(false), "sgd", {.rate = 0.1F});
-  Worker worker(job, 2);
+  HogwildWorker worker(job, 2);
   UnitsOfTest samples(kBatch, 2);
   job.served.server(0).fence(1);
   StepReport report;

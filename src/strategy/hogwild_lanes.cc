@@ -36,7 +36,7 @@ struct HogwildLanes::Round {
   const Listener& listener;
   std::atomic<bool> over = false;  ///< something went wrong
 
-  alignas(64) std::mutex mutex;
+  alignas(64) std::mutex mutex = {};
   std::int64_t taken = 1;     ///< guarded by mutex, as the next: updates whose batches were taken; the 0-th was given
   std::int64_t reserved = 1;  ///< and those that somebody is about to take
 

@@ -6,7 +6,7 @@ namespace distbelief {
 namespace {
 
 /// A worker that computes a batch for a second, and waits so long for each exchange and each lease.
-struct Worker {
+struct PacedWorker {
   Pace pace;
   Pace::Times times = {};
 
@@ -23,7 +23,7 @@ struct Worker {
 };
 
 TEST(Pace, WhoWaitsForLinksExchangesLessOften) {
-  Worker worker;
+  PacedWorker worker;
   worker.work(20, 1.0, 0);
   EXPECT_EQ(worker.pace.batches(), 16);  // a sixteenth of the time is not too much
   EXPECT_EQ(worker.pace.units_of_lease(), 1);
@@ -31,7 +31,7 @@ TEST(Pace, WhoWaitsForLinksExchangesLessOften) {
 
 TEST(Pace, SettlesWhateverALinkTakes) {
   for (double exchange = 0.001; exchange < 100; exchange *= 1.3) {
-    Worker worker;
+    PacedWorker worker;
     worker.work(50, exchange, 0);
     const int settled = worker.pace.batches();
     for (int i = 0; i < 20; ++i) {
@@ -42,21 +42,21 @@ TEST(Pace, SettlesWhateverALinkTakes) {
 }
 
 TEST(Pace, GoesBackWhenLinksAreFastAgain) {
-  Worker worker;
+  PacedWorker worker;
   worker.work(20, 1.0, 0);
   worker.work(20, 0.001, 0);
   EXPECT_EQ(worker.pace.batches(), 1);
 }
 
 TEST(Pace, LeasesGrowOnTheirOwn) {
-  Worker worker;
+  PacedWorker worker;
   worker.work(20, 0, 0.5);
   EXPECT_EQ(worker.pace.batches(), 1);
   EXPECT_EQ(worker.pace.units_of_lease(), 8);
 }
 
 TEST(Pace, KeepsItsLimits) {
-  Worker worker{.pace = Pace({.most_batches = 4, .most_units_of_lease = 2})};
+  PacedWorker worker{.pace = Pace({.most_batches = 4, .most_units_of_lease = 2})};
   worker.work(50, 100, 100);
   EXPECT_EQ(worker.pace.batches(), 4);
   EXPECT_EQ(worker.pace.units_of_lease(), 2);

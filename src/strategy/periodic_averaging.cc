@@ -89,15 +89,14 @@ LossSums PeriodicAveraging::train_alone(const Batch& batch, const UpdateOptions&
   return sums;
 }
 
-StepReport PeriodicAveraging::meet(BatchStream& batches, bool stop, Clock::time_point deadline) {
+StepReport PeriodicAveraging::meet(BatchStream& batches, Wishes wishes, Clock::time_point deadline) {
   StepExchange::Told told;
   const LossSums own = since_meeting_;
   LossSums telling = own;
   if (!culprit_.empty()) {
     telling.loss = std::numeric_limits<double>::quiet_NaN();
   }
-  if (const Outcome outcome = exchange_.tell(telling, 0, ids_since_meeting_, {.stop = stop}, deadline, told);
-      !outcome.ok()) {
+  if (const Outcome outcome = exchange_.tell(telling, 0, ids_since_meeting_, wishes, deadline, told); !outcome.ok()) {
     return lost_report(outcome);
   }
   batches.leased_by_others(told.others);
@@ -105,7 +104,7 @@ StepReport PeriodicAveraging::meet(BatchStream& batches, bool stop, Clock::time_
   waiting_.insert(waiting_.end(), told.others.begin(), told.others.end());
   since_meeting_ = {};
   ids_since_meeting_.clear();
-  StepReport report = {.sums = told.sums, .stop = told.wishes.stop};
+  StepReport report = {.sums = told.sums, .stop = told.wishes.stop, .regroup = told.wishes.regroup};
   if (!std::isfinite(told.sums.loss)) {
     report.outcome = StepReport::Outcome::diverged;
     report.culprit = culprit_;
@@ -123,8 +122,8 @@ StepReport PeriodicAveraging::meet(BatchStream& batches, bool stop, Clock::time_
   return report;
 }
 
-StepReport PeriodicAveraging::meet_and_average(BatchStream& batches, bool stop, Clock::time_point deadline) {
-  StepReport met = meet(batches, stop, deadline);
+StepReport PeriodicAveraging::meet_and_average(BatchStream& batches, Wishes wishes, Clock::time_point deadline) {
+  StepReport met = meet(batches, wishes, deadline);
   if (met.outcome == StepReport::Outcome::stepped) {
     if (const Outcome outcome = average(deadline); !outcome.ok()) {
       return lost_report(outcome);
@@ -193,7 +192,8 @@ StepReport PeriodicAveraging::step(BatchStream& batches, const StepRequest& requ
     return report;
   }
   const Clock::time_point deadline = Clock::now() + options_.group.patience;
-  StepReport met = averages ? meet_and_average(batches, request.stop, deadline) : meet(batches, request.stop, deadline);
+  const Wishes wishes = {request.stop, request.regroup};
+  StepReport met = averages ? meet_and_average(batches, wishes, deadline) : meet(batches, wishes, deadline);
   met.sums += report.sums;
   return met;
 }
@@ -202,7 +202,7 @@ StepReport PeriodicAveraging::settle(BatchStream& batches) {
   if (steps_since_average_ == 0) {
     return {};
   }
-  return meet_and_average(batches, false, Clock::now() + options_.group.patience);
+  return meet_and_average(batches, {}, Clock::now() + options_.group.patience);
 }
 
 void PeriodicAveraging::visit_state(StateVisitor& visitor) {

@@ -17,8 +17,8 @@ namespace distbelief {
 /// and checkpoints, and the next step goes on from the member's own parameters.
 ///
 /// Samples count as applied when an average contains them. Between averages members meet every few steps to tell sums
-/// and whether someone wants to stop; nothing large travels then. A member whose loss is not finite waits for the next
-/// meeting, where all hear of it.
+/// and whether someone wants to stop or to leave; nothing large travels then. A member whose loss is not finite waits
+/// for the next meeting, where all hear of it.
 class PeriodicAveraging : public Strategy {
  public:
   struct Options {
@@ -44,9 +44,9 @@ class PeriodicAveraging : public Strategy {
   /// Computes and applies one batch; notes what went wrong in culprit_.
   LossSums train_alone(const Batch& batch, const UpdateOptions& update);
   /// Tells and hears what happened since the last meeting.
-  StepReport meet(BatchStream& batches, bool stop, Clock::time_point deadline);
+  StepReport meet(BatchStream& batches, Wishes wishes, Clock::time_point deadline);
   /// meet(), and an average that contains all samples since the last.
-  StepReport meet_and_average(BatchStream& batches, bool stop, Clock::time_point deadline);
+  StepReport meet_and_average(BatchStream& batches, Wishes wishes, Clock::time_point deadline);
   Outcome average(Clock::time_point deadline);
   void take_back_own();
   void move_centre();

@@ -94,7 +94,8 @@ StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
   if (const Outcome outcome = group_.reduce(lanes[0], 0, deadline); !outcome.ok()) {
     return lost_report(outcome);
   }
-  const StepExchange::Own own = {*batch, sums, contributions(*batch, lanes), {request.stop, request.regroup}};
+  const StepExchange::Own own = {
+      *batch, sums, contributions(*batch, lanes), {request.stop, request.regroup}, request.costs};
   return exchange_.finish_step(replica_, own, batches, deadline,
                                [&](const StepExchange::Told& told, WholeUpdate& update) {
                                  const Making making = {lanes[0], told.sums.rows, batch->epoch, request.update};

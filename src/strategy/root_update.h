@@ -17,6 +17,7 @@ class RootUpdate : public Strategy {
   bool holds_state() const override { return shard_.has_value(); }
   /// Of the root and the second member; the others have nothing to keep.
   void visit_state(StateVisitor& visitor) override;
+  void expect_rows(std::int64_t most_rows) override { exchange_.expect_rows(most_rows); }
 
  private:
   /// What all know of the step whose update is made.

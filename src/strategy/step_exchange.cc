@@ -13,7 +13,21 @@ namespace distbelief {
 namespace {
 
 /// Places in a member's slot; the samples' ids follow.
-enum Place : std::size_t { kLoss, kCorrect, kRows, kContributions, kStop, kRegroup, kIds, kFirstId };
+enum Place : std::size_t {
+  kLoss,
+  kCorrect,
+  kRows,
+  kContributions,
+  kStop,
+  kRegroup,
+  kCostRows,
+  kComputed,
+  kLoaded,
+  kTook,
+  kHost,
+  kIds,
+  kFirstId
+};
 
 constexpr std::size_t kCulpritBytes = 256;
 
@@ -58,13 +72,15 @@ void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange
 
 }  // namespace
 
-StepExchange::StepExchange(Group& group, std::int64_t most_rows)
-    : group_(group), slot_(kFirstId + static_cast<std::size_t>(most_rows)) {
-  numbers_.resize(slot_ * static_cast<std::size_t>(group.size()));
+StepExchange::StepExchange(Group& group, std::int64_t most_rows) : group_(group) { expect_rows(most_rows); }
+
+void StepExchange::expect_rows(std::int64_t most_rows) {
+  slot_ = kFirstId + static_cast<std::size_t>(most_rows);
+  numbers_.assign(slot_ * static_cast<std::size_t>(group_.size()), 0);
 }
 
 Outcome StepExchange::tell(const LossSums& sums, std::int64_t contributions, std::span<const std::uint64_t> ids,
-                           Wishes wishes, Clock::time_point deadline, Told& told) {
+                           Wishes wishes, Clock::time_point deadline, Told& told, const StepCosts& costs) {
   check(kFirstId + ids.size() <= slot_, "a member takes at most its share of a batch");
   std::uint64_t* own = numbers_.data() + slot_ * static_cast<std::size_t>(group_.position());
   own[kLoss] = std::bit_cast<std::uint64_t>(sums.loss);
@@ -73,6 +89,11 @@ Outcome StepExchange::tell(const LossSums& sums, std::int64_t contributions, std
   own[kContributions] = static_cast<std::uint64_t>(contributions);
   own[kStop] = wishes.stop ? 1 : 0;
   own[kRegroup] = wishes.regroup ? 1 : 0;
+  own[kCostRows] = costs.rows;
+  own[kComputed] = costs.computed;
+  own[kLoaded] = costs.loaded;
+  own[kTook] = costs.took;
+  own[kHost] = costs.host;
   own[kIds] = ids.size();
   std::ranges::copy(ids, own + kFirstId);
   if (Outcome outcome = group_.all_gather(numbers_, deadline); !outcome.ok()) {
@@ -86,6 +107,7 @@ Outcome StepExchange::tell(const LossSums& sums, std::int64_t contributions, std
     told.contributions += static_cast<std::int64_t>(slot[kContributions]);
     told.wishes.stop = told.wishes.stop || slot[kStop] != 0;
     told.wishes.regroup = told.wishes.regroup || slot[kRegroup] != 0;
+    told.costs.push_back({slot[kCostRows], slot[kComputed], slot[kLoaded], slot[kTook], slot[kHost]});
     if (position != group_.position()) {
       const auto count = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(slot[kIds], slot_ - kFirstId));
       told.others.insert(told.others.end(), slot + kFirstId, slot + kFirstId + count);
@@ -127,7 +149,7 @@ StepReport StepExchange::diverged(Replica& replica, const Own& own, const Told& 
 StepReport StepExchange::finish_step(Replica& replica, const Own& own, BatchStream& batches, Clock::time_point deadline,
                                      const Update& update) {
   Told told;
-  if (const Outcome outcome = tell(own.sums, own.contributions, own.batch.ids, own.wishes, deadline, told);
+  if (const Outcome outcome = tell(own.sums, own.contributions, own.batch.ids, own.wishes, deadline, told, own.costs);
       !outcome.ok()) {
     return lost_report(outcome);
   }
@@ -136,18 +158,24 @@ StepReport StepExchange::finish_step(Replica& replica, const Own& own, BatchStre
     return diverged(replica, own, told, batches, deadline);
   }
   WholeUpdate made = {.applied = false};
-  const Outcome outcome = update(told, made);
-  StepReport report = {.sums = told.sums, .stop = told.wishes.stop, .regroup = told.wishes.regroup};
-  if (!outcome.ok()) {
-    report = lost_report(outcome);
+  if (const Outcome outcome = update(told, made); !outcome.ok()) {
+    StepReport report = lost_report(outcome);
     report.sums = told.sums;
     report.completed = made.applied;
-    if (!made.applied) {
-      return report;
+    if (made.applied) {
+      settle_samples(batches, own.batch, told, true);
     }
+    return report;
   }
-  settle_samples(batches, own.batch, told, made.applied);
-  if (outcome.ok() && !made.culprit.empty()) {
+  return report_of_update(own.batch, told, made, batches);
+}
+
+StepReport report_of_update(const Batch& batch, const StepExchange::Told& told, const WholeUpdate& made,
+                            BatchStream& batches) {
+  settle_samples(batches, batch, told, made.applied);
+  StepReport report = {
+      .sums = told.sums, .stop = told.wishes.stop, .regroup = told.wishes.regroup, .costs = told.costs};
+  if (!made.culprit.empty()) {
     report.outcome = StepReport::Outcome::diverged;
     report.culprit = made.culprit;
   }

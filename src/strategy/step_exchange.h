@@ -14,12 +14,15 @@ namespace distbelief {
 struct GroupOptions {
   std::int64_t most_rows = 0;                           ///< a member's largest share of a batch
   Clock::duration patience = std::chrono::minutes(10);  ///< for members that live but do not answer
+  /// Where the network is cut, and other groups have its other parts: returns when all that a step's update needs is
+  /// with every process of all parts, so that whoever is lost later, the others can make it. Empty: it is not asked.
+  std::function<Outcome(Clock::time_point deadline)> commit = {};
 };
 
 /// What a member wants all to do after a step.
 struct Wishes {
   bool stop = false;
-  bool regroup = false;  ///< to take in members that came
+  bool regroup = false;  ///< to take in members that came, or to do without one that leaves
 };
 
 /// What the members of a synchronous group tell each other in every step besides gradients: sums of losses, the samples
@@ -28,16 +31,19 @@ class StepExchange {
  public:
   /// `group` is borrowed. No member takes more than `most_rows` samples a step.
   StepExchange(Group& group, std::int64_t most_rows);
+  /// From the next step on that is `most_rows`, for all members.
+  void expect_rows(std::int64_t most_rows);
 
   struct Told {
     LossSums sums;
     std::int64_t contributions = 0;     ///< gradients that were summed: lanes with rows, of all members
     std::vector<std::uint64_t> others;  ///< samples that other members took
     Wishes wishes;                      ///< of any of them
+    std::vector<StepCosts> costs;       ///< of each, in order
   };
   /// Tells ours and returns everybody's in `told`.
   Outcome tell(const LossSums& sums, std::int64_t contributions, std::span<const std::uint64_t> ids, Wishes wishes,
-               Clock::time_point deadline, Told& told);
+               Clock::time_point deadline, Told& told, const StepCosts& costs = {});
 
   /// What this member did in a step whose gradients are summed.
   struct Own {
@@ -45,6 +51,7 @@ class StepExchange {
     LossSums sums;
     std::int64_t contributions = 0;
     Wishes wishes = {};
+    StepCosts costs = {};  ///< of the step before
   };
   /// Makes the update; what became of it is the same for all members. When a member is lost meanwhile, `update` says
   /// whether it was made here.
@@ -62,9 +69,13 @@ class StepExchange {
                       Clock::time_point deadline);
 
   Group& group_;
-  const std::size_t slot_;  ///< numbers of one member
+  std::size_t slot_ = 0;  ///< numbers of one member
   std::vector<std::uint64_t> numbers_;
 };
+
+/// What a step that others have made comes to where its update was made later; tells the audit.
+StepReport report_of_update(const Batch& batch, const StepExchange::Told& told, const WholeUpdate& made,
+                            BatchStream& batches);
 
 /// The gradient of a batch in `lanes` (of Replica::gradient_memory()), or zeros when the batch is empty.
 LossSums compute_or_zero(Replica& replica, const Batch& batch, std::span<const std::span<float>> lanes,

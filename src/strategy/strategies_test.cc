@@ -56,6 +56,40 @@ TEST_P(Synchronous, GivesTheLossesOfOneProcessAtAnyNumberOfWorkers) {
   }
 }
 
+TEST_P(Synchronous, GivesTheLossesOfOneProcessWhateverTheSharesOfWorkers) {
+  const Trained local = train_local();
+  const std::vector<std::vector<std::int64_t>> all_shares = {{14, 1, 1}, {1, 5, 10}, {8, 7, 1}};
+  for (const std::vector<std::int64_t>& shares : all_shares) {
+    for (const int threads : {1, 2}) {
+      TestOptions uneven = options();
+      uneven.shares = shares;
+      uneven.threads = threads;
+      const std::vector<Trained> all = train_group(3, uneven);
+      expect_close(all[0], local, "shares of the first: " + std::to_string(shares[0]));
+      EXPECT_EQ(all[1].values, all[0].values);
+      EXPECT_EQ(all[2].values, all[0].values);
+      EXPECT_EQ(train_group(3, uneven)[1].values, all[1].values);
+    }
+  }
+}
+
+TEST_P(Synchronous, WhatAStepHasCostIsToldToAllWithTheNext) {
+  run_ranks(3, [&](Fabric& fabric) {
+    TestMember member(fabric, options());
+    ASSERT_EQ(member.strategy->join().outcome, StepReport::Outcome::stepped);
+    member.strategy->expect_rows(kBatch / 2);
+    const auto number = [](int position) { return static_cast<std::uint64_t>(position) * 10; };
+    const StepCosts own = {.rows = 5, .computed = number(member.position()), .loaded = 2, .took = 3, .host = 4};
+    const StepReport report = member.strategy->step(member.samples, {.update = {.rate = 0.1F}, .costs = own});
+    ASSERT_EQ(report.outcome, StepReport::Outcome::stepped);
+    ASSERT_EQ(report.costs.size(), 3U);
+    for (int position = 0; position < 3; ++position) {
+      EXPECT_EQ(report.costs[static_cast<std::size_t>(position)],
+                (StepCosts{.rows = 5, .computed = number(position), .loaded = 2, .took = 3, .host = 4}));
+    }
+  });
+}
+
 TEST_P(Synchronous, LeavesAllWorkersWithTheSameBits) {
   for (const bool batch_norm : {false, true}) {
     TestOptions with = options();

@@ -3,6 +3,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "exec/replica.h"
@@ -52,14 +53,26 @@ class BatchStream {
   virtual void dropped(std::span<const std::uint64_t> ids) = 0;
 };
 
+/// What a step has cost a member of a group.
+struct StepCosts {
+  std::uint64_t rows = 0;      ///< samples of its own; 0: it has nothing to tell
+  std::uint64_t computed = 0;  ///< nanoseconds in which it computed,
+  std::uint64_t loaded = 0;    ///< waited for its data,
+  std::uint64_t took = 0;      ///< and did anything at all, such as waiting for others
+  std::uint64_t host = 0;      ///< the same number for all on one machine
+
+  friend bool operator==(const StepCosts&, const StepCosts&) = default;
+};
+
 struct StepRequest {
   UpdateOptions update;
   bool stop = false;     ///< this process was asked to stop
-  bool regroup = false;  ///< this process knows of members that came; of use to strategies that are in step
+  bool regroup = false;  ///< this process knows of members that came, or wants to leave
   /// A strategy that makes many small updates may make so many of them before it returns; others make one.
   std::int64_t most_updates = 1;
   /// The rate of the i-th of them, from 0; of the first it is update.rate. Thread-safe. Empty: that of the first.
   std::function<float(std::int64_t)> rate_of = {};
+  StepCosts costs = {};  ///< of the step before, for the others; of use to synchronous strategies
 };
 
 /// What a step did.
@@ -76,9 +89,10 @@ struct StepReport {
   LossSums sums = {};        ///< over the samples of all members
   /// diverged: what is not finite, with the name of the layer or parameter that is first; group_lost: who, and why.
   std::string culprit = {};
-  bool stop = false;       ///< a member was asked to stop; all hear of it after the same step
-  bool regroup = false;    ///< likewise, a member knows of others that came
-  bool completed = false;  ///< group_lost: but the step's update is in the parameters here
+  bool stop = false;                  ///< a member was asked to stop; all hear of it after the same step
+  bool regroup = false;               ///< likewise, a member knows of others that came, or wants to leave
+  bool completed = false;             ///< group_lost: but the step's update is in the parameters here
+  std::vector<StepCosts> costs = {};  ///< what all members, in order, have told of the step before; empty: nobody did
 };
 
 /// A training algorithm: when a replica exchanges, with whom, and what. It never sees a layer, an MPI call or an
@@ -91,10 +105,17 @@ class Strategy {
   [[nodiscard]] virtual StepReport join() = 0;
   /// One step; on return the replica holds the parameters that the next step starts from.
   [[nodiscard]] virtual StepReport step(BatchStream& batches, const StepRequest& request) = 0;
+  /// From the next step on no member takes more samples than this; all hear it between the same two steps.
+  virtual void expect_rows(std::int64_t /*most_rows*/) {}
   /// Brings the replicas together where they differ between steps: before an evaluation, a checkpoint and the end. All
   /// members call it after the same step. Reports sums that no step has reported yet; never end_of_epoch. A strategy
   /// may only show what is common until the next step.
   [[nodiscard]] virtual StepReport settle(BatchStream& /*batches*/) { return {}; }
+  /// After group_lost: the step lacks nothing here, but others may not have all of it.
+  virtual bool is_prepared() const { return false; }
+  /// Makes that step all the same, because others have: parameters and the audit are as after step(), whose report it
+  /// is. The batch that step() took is still there.
+  [[nodiscard]] virtual StepReport finish_prepared(BatchStream& /*batches*/) { return {}; }
   /// Whether all members have the same parameters after every step, and not only after settle() and now and then.
   virtual bool in_step() const { return true; }
   /// Whether the replica's values and visit_state() are, here and now, all that a checkpoint needs.

@@ -46,10 +46,16 @@ inline Graph test_network(bool batch_norm) {
   return graph;
 }
 
-/// The share `part` of each batch, as the loader cuts it, and an audit that counts each sample.
+/// The share `part` of each batch, as the loader cuts it (with `shares` in these proportions), and an audit that counts
+/// each sample.
 class TestSamples : public BatchStream {
  public:
-  TestSamples(std::int64_t batch, int part, int parts) : size_(batch), part_(part), parts_(parts) {}
+  TestSamples(std::int64_t batch, int part, int parts, const std::vector<std::int64_t>& shares = {})
+      : size_(batch), part_(part), parts_(parts) {
+    for (const std::int64_t share : shares) {
+      before_.push_back(before_.back() + share);
+    }
+  }
   const Batch* next() override {
     if (!take(batch_, 1)) {
       first_ = 0;
@@ -64,7 +70,11 @@ class TestSamples : public BatchStream {
       return false;
     }
     const std::int64_t rows = std::min(most * size_, kSamples - first_);
-    const std::int64_t begin = first_ + rows * part_ / parts_, end = first_ + rows * (part_ + 1) / parts_;
+    const auto before = [&](int part) {
+      return before_.size() == 1 ? rows * part / parts_
+                                 : rows * before_[static_cast<std::size_t>(part)] / before_.back();
+    };
+    const std::int64_t begin = first_ + before(part_), end = first_ + before(part_ + 1);
     first_ += rows;
     lock.unlock();
     batch.epoch = epoch_;
@@ -113,6 +123,7 @@ class TestSamples : public BatchStream {
 
   const std::int64_t size_;
   const int part_, parts_;
+  std::vector<std::int64_t> before_ = {0};
   std::mutex mutex_;
   std::int64_t first_ = 0;  // guarded by mutex_
   std::uint64_t epoch_ = 0;
@@ -125,11 +136,12 @@ struct TestOptions {
   int threads = 1;
   std::int64_t micro_batches = 1;
   std::string rule = "momentum";
-  std::int64_t average_every = 0;  // averaging
-  bool only_for_show = false;      // averaging
-  bool locked = false;             // hogwild
-  int quorum = 0;                  // gossip
-  int staleness = 2;               // gossip
+  std::int64_t average_every = 0;         // averaging
+  bool only_for_show = false;             // averaging
+  bool locked = false;                    // hogwild
+  int quorum = 0;                         // gossip
+  int staleness = 2;                      // gossip
+  std::vector<std::int64_t> shares = {};  // of a batch; empty: equal ones
   Clock::duration patience = std::chrono::minutes(2);
 };
 
@@ -191,7 +203,7 @@ class TestMember {
         rule(make_rule({.name = options.rule})),
         group(fabric == nullptr ? std::nullopt : std::make_optional<Group>(*fabric, all_ranks(*fabric), 1)),
         samples(options.algorithm == "averaging" || options.algorithm == "gossip" ? kBatch * size() : kBatch,
-                position(), size()) {
+                position(), size(), options.shares) {
     table.initialize(position() == 0 ? 1 : 99, replica.values());
     const GroupOptions shared = {.most_rows = kBatch, .patience = options.patience};
     if (options.algorithm == "local") {

@@ -143,6 +143,7 @@ UnitExchange::Ending UnitExchange::wait_for_flight(BatchStream& batches) {
       return StepReport{.outcome = StepReport::Outcome::diverged, .sums = flight.sums, .culprit = "a parameter"};
     case ReplyHead::Status::over:
     case ReplyHead::Status::damaged:
+    case ReplyHead::Status::moved:  // which the client asks others about
       return StepReport{.stop = true};
   }
   if (flight.reports) {

@@ -11,7 +11,8 @@ namespace {
 
 /// The factor that shrinks a gradient, of which this process has a part, to the length that it may have. Parameters of
 /// which several processes have copies count once.
-double clipping_factor(const Replica& replica, std::span<const std::span<const float>> parts, double scale, double most) {
+double clipping_factor(const Replica& replica, std::span<const std::span<const float>> parts, double scale,
+                       double most) {
   PartLinks& links = *replica.options().links;
   double squares = 0;
   for (const ParameterEntry& entry : replica.table().entries()) {
@@ -26,19 +27,28 @@ double clipping_factor(const Replica& replica, std::span<const std::span<const f
 
 }  // namespace
 
+PreparedUpdate prepare_update(const Replica& replica, std::span<const std::span<const float>> parts, std::int64_t rows,
+                              const UpdateOptions& given) {
+  PreparedUpdate prepared = {.scale = 1.0F / static_cast<float>(rows), .options = given};
+  if (given.clip_norm > 0 && replica.options().links != nullptr) {
+    prepared.scale *= static_cast<float>(clipping_factor(replica, parts, prepared.scale, given.clip_norm));
+    prepared.options.clip_norm = 0;
+    prepared.options.drop_nonfinite = true;
+  }
+  return prepared;
+}
+
 WholeUpdate apply_to_whole(ParameterShard& shard, const Replica& replica, std::uint64_t epoch,
                            std::span<const std::span<const float>> parts, std::int64_t rows,
                            const UpdateOptions& given) {
+  return apply_prepared(shard, replica, epoch, parts, prepare_update(replica, parts, rows, given));
+}
+
+WholeUpdate apply_prepared(ParameterShard& shard, const Replica& replica, std::uint64_t epoch,
+                           std::span<const std::span<const float>> parts, const PreparedUpdate& prepared) {
   shard.prune_leases(epoch);
-  float scale = 1.0F / static_cast<float>(rows);
-  UpdateOptions options = given;
-  if (options.clip_norm > 0 && replica.options().links != nullptr) {
-    scale *= static_cast<float>(clipping_factor(replica, parts, scale, options.clip_norm));
-    options.clip_norm = 0;
-    options.drop_nonfinite = true;
-  }
   const PushId push{epoch, shard.next_seq(epoch)};
-  const UpdateReport report = shard.apply(push, parts, scale, options, shard.version());
+  const UpdateReport report = shard.apply(push, parts, prepared.scale, prepared.options, shard.version());
   if (report.result == ApplyResult::dropped) {
     const std::string name = replica.nonfinite_gradient();  // none: only the sum of its squares is too large
     return {false, name.empty() ? "the gradient's length" : "the gradient of '" + name + "'"};

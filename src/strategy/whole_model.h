@@ -13,6 +13,19 @@ struct WholeUpdate {
   std::string culprit = {};  ///< what is not finite: the gradient, or now a parameter; empty when all is well
 };
 
+/// How a gradient is to be applied, once all that takes part in it is known.
+struct PreparedUpdate {
+  float scale = 1;
+  UpdateOptions options;
+};
+/// The first half of apply_to_whole(): asks the other parts of the network what it must know of them. Throws
+/// ExchangeLost.
+[[nodiscard]] PreparedUpdate prepare_update(const Replica& replica, std::span<const std::span<const float>> parts,
+                                            std::int64_t rows, const UpdateOptions& given);
+/// The second half: asks nobody.
+[[nodiscard]] WholeUpdate apply_prepared(ParameterShard& shard, const Replica& replica, std::uint64_t epoch,
+                                         std::span<const std::span<const float>> parts, const PreparedUpdate& prepared);
+
 /// Applies the gradient of one step of a process that holds the whole model: an epoch is one lease, its steps are the
 /// pushes, in order.
 [[nodiscard]] WholeUpdate apply_to_whole(ParameterShard& shard, const Replica& replica, std::uint64_t epoch,

@@ -32,7 +32,7 @@ enum class ParameterKind { optimized, averaged };
 struct ParameterSpec {
   std::string name;  ///< within the layer: "weight"
   Shape shape;
-  Initializer init;
+  Initializer init = {};
   ParameterKind kind = ParameterKind::optimized;
   bool decays = true;         ///< weight decay applies (not to biases and scales)
   float average_rate = 0.1F;  ///< averaged: value += rate × (observed − value)

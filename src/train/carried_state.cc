@@ -1,10 +1,9 @@
 #include "train/carried_state.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/json_text.h"
+#include "base/json.h"
 
 namespace distbelief {
 namespace {
@@ -67,18 +66,18 @@ void CarriedState::give(Replica& replica, Strategy& strategy) {
 }
 
 std::string CarriedState::directory() const {
-  nlohmann::json arrays = nlohmann::json::array();
+  Json arrays = Json::array();
   for (const Array& array : arrays_) {
     arrays.push_back({array.name, array.count});
   }
-  return json_text(nlohmann::json{{"arrays", arrays}, {"numbers", numbers_}});
+  return json_text(Json{{"arrays", arrays}, {"numbers", numbers_}});
 }
 
 void CarriedState::make_room(const std::string& directory) {
-  const nlohmann::json root = nlohmann::json::parse(directory);
+  const Json root = parse_json(directory);
   numbers_ = root.at("numbers").get<std::map<std::string, std::vector<std::uint64_t>>>();
   arrays_.clear();
-  for (const nlohmann::json& entry : root.at("arrays")) {
+  for (const Json& entry : root.at("arrays")) {
     Array& array = arrays_.emplace_back();
     array.name = entry.at(0);
     array.count = entry.at(1);

@@ -5,18 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "checkpoint/safetensors.h"
 #include "cluster/chaos.h"
 
 namespace distbelief {
 namespace {
-
-using nlohmann::ordered_json;
 
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
@@ -108,7 +105,7 @@ ChaosVerdict judge_chaos(const RunConfig& config, const RunSummary& summary) {
 
 void write_verdict(const ChaosVerdict& verdict, const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "summary.json";
-  ordered_json root = ordered_json::parse(read_file(file), nullptr, false);
+  Json root = try_parse_json(read_file(file));
   if (root.is_discarded()) {
     throw FileError(fmt::format("{}: expected the summary of a run", file.string()));
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "comm/group.h"
+#include "train/part_epochs.h"
 
 namespace distbelief {
 namespace {
@@ -25,8 +25,14 @@ void ControlEvents::operator()(const MemberEvent& event) {
     const std::scoped_lock lock(mutex_);
     heard(*view);
     changed_.notify_all();
+  } else if (const auto* servers = std::get_if<ServerHistory>(&event)) {
+    const std::scoped_lock lock(mutex_);
+    server_history_ = *servers;
+    changed_.notify_all();
   } else if (const auto* order = std::get_if<Order>(&event)) {
-    stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers) || order->what == Order::What::leave;
+    const bool leave = order->what == Order::What::leave;
+    leaves_ = leaves_ || (leave && bond_ == Bond::regroups);
+    stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers) || (leave && bond_ != Bond::regroups);
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
     fenced_ = fenced_ || gone->fenced;
     end_all_waits("the coordinator is lost: " + gone->reason);
@@ -49,7 +55,7 @@ void ControlEvents::heard(const View& view) {
     changed_view_ = view.reason;
   }
   if (views_.empty()) {
-    formed_ = view.number;  // those who begin the job together
+    formed_ = view.number - (late_ ? 1 : 0);  // those who begin the job together
   }
   views_[view.number] = view;
   end_views();
@@ -79,7 +85,7 @@ std::optional<View> ControlEvents::next_view(std::uint64_t number, Clock::time_p
   std::unique_lock lock(mutex_);
   const auto find = [&] {
     return std::find_if(views_.upper_bound(number), views_.end(),
-                        [&](const auto& entry) { return !over_.contains(entry.first); });
+                        [&](const auto& entry) { return !over_.contains(entry.first) && entry.second.awaited == 0; });
   };
   changed_.wait_until(lock, deadline, [&] { return find() != views_.end() || coordinator_gone_; });
   if (coordinator_gone_ || find() == views_.end()) {
@@ -107,6 +113,12 @@ std::optional<View> ControlEvents::view(std::uint64_t number) {
   return found == views_.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::optional<View> ControlEvents::first_view(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  const bool heard = changed_.wait_until(lock, deadline, [&] { return !views_.empty(); });
+  return heard ? std::optional(views_.begin()->second) : std::nullopt;
+}
+
 std::optional<MemberInfo> ControlEvents::find(Rank rank) {
   const std::scoped_lock lock(mutex_);
   for (auto view = views_.rbegin(); view != views_.rend(); ++view) {
@@ -120,6 +132,33 @@ std::optional<MemberInfo> ControlEvents::find(Rank rank) {
 bool ControlEvents::is_gone(Rank rank) {
   const std::scoped_lock lock(mutex_);
   return coordinator_gone_ || views_.empty() || views_.rbegin()->second.find(rank) == nullptr;
+}
+
+std::vector<ServerHistory::Event> ControlEvents::server_events(std::size_t from) {
+  const std::scoped_lock lock(mutex_);
+  const std::vector<ServerHistory::Event>& all = server_history_.events;
+  return {all.begin() + static_cast<std::ptrdiff_t>(std::min(from, all.size())), all.end()};
+}
+
+ServerHistory ControlEvents::server_history() {
+  const std::scoped_lock lock(mutex_);
+  return server_history_;
+}
+
+std::vector<MemberInfo> ControlEvents::members_since(std::uint64_t& view) {
+  const std::scoped_lock lock(mutex_);
+  std::map<std::uint64_t, MemberInfo> members;  // by id
+  for (auto at = views_.upper_bound(view); at != views_.end(); ++at) {
+    for (const MemberInfo& member : at->second.members) {
+      members.emplace(member.id, member);
+    }
+    view = at->first;
+  }
+  std::vector<MemberInfo> all;
+  for (const auto& [id, member] : members) {
+    all.push_back(member);
+  }
+  return all;
 }
 
 void ControlEvents::formed(std::uint64_t number) {
@@ -162,11 +201,20 @@ std::string ControlEvents::explain(const std::string& seen) {
 bool ControlEvents::first_alive(Rank self) {
   const std::scoped_lock lock(mutex_);
   for (int rank = 0; rank < self.value; ++rank) {
-    if (std::ranges::none_of(lost_, [&](const Loss& loss) { return loss.member.rank == Rank{rank}; })) {
+    const bool left = bond_ == Bond::regroups && !views_.empty() && views_.rbegin()->second.find(Rank{rank}) == nullptr;
+    if (!left && std::ranges::none_of(lost_, [&](const Loss& loss) { return loss.member.rank == Rank{rank}; })) {
       return false;
     }
   }
   return self.value > 0;
+}
+
+bool ControlEvents::somebody_went() {
+  const std::scoped_lock lock(mutex_);
+  const auto formed = views_.find(formed_);
+  return formed != views_.end() && std::ranges::any_of(views_.begin()->second.members, [&](const MemberInfo& member) {
+           return formed->second.find(member.rank) == nullptr;
+         });
 }
 
 void ControlEvents::write_down(const MemberEvent& event) const {
@@ -196,7 +244,12 @@ void ControlEvents::lose_those_that_left(const View& view) {
     return;
   }
   for (const MemberInfo& member : first.members) {
-    const bool needed = member.role == Role::server || member.rank.value / parts_ == self->rank.value / parts_;
+    const bool serves =
+        member.role == Role::server ||
+        std::ranges::any_of(server_history_.events, [&](const ServerHistory::Event& event) {
+          return event.what == ServerHistory::What::began && event.rank == member.rank;  // inside a worker
+        });
+    const bool needed = serves || member.rank.value / parts_ == self->rank.value / parts_;
     if (needed && view.find(member.rank) == nullptr) {
       lose(member.rank, describe(member) + " is gone: " + view.reason);
     }
@@ -211,7 +264,7 @@ void ControlEvents::tell_fabric() {
     lose(loss.member.rank, describe(loss.member) + ": " + loss.reason);
   }
   for (const std::uint64_t number : over_) {
-    for (const std::uint32_t epoch : Group::tag_epochs(static_cast<std::uint32_t>(number))) {
+    for (const std::uint32_t epoch : tag_epochs_of_view(static_cast<std::uint32_t>(number), parts_ > 1)) {
       fabric_->end_epoch(epoch, "is not waited for any more: " + views_.rbegin()->second.reason);
     }
   }

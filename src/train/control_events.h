@@ -26,8 +26,9 @@ class ControlEvents {
     regroups,     ///< the group is over, and the others form a new one of the next view
     each_link,    ///< each link stands for itself
   };
-  /// `parts`: workers in a row that hold one copy of the network, and cannot do without each other.
-  explicit ControlEvents(Bond bond, int parts = 1) : bond_(bond), parts_(parts) {}
+  /// `parts`: workers in a row that hold one copy of the network, and cannot do without each other. `late`: this
+  /// process came when the others had begun, and is in no group yet.
+  explicit ControlEvents(Bond bond, int parts = 1, bool late = false) : bond_(bond), parts_(parts), late_(late) {}
 
   void operator()(const MemberEvent& event);
 
@@ -38,6 +39,8 @@ class ControlEvents {
 
   /// Somebody ordered a stop.
   bool stop() const { return stop_; }
+  /// For Bond::regroups: this process was asked to leave, while the others go on. With others it is a stop.
+  bool leaves() const { return leaves_; }
   /// There is no coordinator any more, or it has ended the job; nothing new will be heard.
   bool coordinator_lost() const { return coordinator_gone_; }
   /// The job goes on without this process, which was given up: what others wrote since is not its to write over.
@@ -51,23 +54,35 @@ class ControlEvents {
   std::vector<Loss> lost();
   /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
   std::string explain(const std::string& seen);
-  /// Whether all members of lower ranks are lost.
+  /// Whether all members of lower ranks are lost, or have left.
   bool first_alive(Rank self);
 
-  /// For Bond::regroups: the first view after `number` all of whose members live, as far as is known. Of two members
+  /// For Bond::regroups: the first view after `number` all of whose members live, as far as is known, and that awaits
+  /// nobody. Of two members
   /// that ask, one may get an earlier view, but hears soon that it is over. Waits for it; nothing at the deadline, or
   /// when none can come.
   std::optional<View> next_view(std::uint64_t number, Clock::time_point deadline);
   /// The newest view with members that came since the last that became a group; or that one.
   std::uint64_t newest_with_newcomers();
   std::optional<View> view(std::uint64_t number);
+  /// The first that was heard of: those who begin the job together, while later ones may be without some of them. Waits
+  /// for it; nothing at the deadline.
+  std::optional<View> first_view(Clock::time_point deadline);
   /// Who that is or was.
   std::optional<MemberInfo> find(Rank rank);
   /// Whether the newest view is without it.
   bool is_gone(Rank rank);
+  /// What became of the servers so far.
+  ServerHistory server_history();
+  /// The same without the first so many events.
+  std::vector<ServerHistory::Event> server_events(std::size_t from);
+  /// Everybody in views after this one, each once; it becomes the newest.
+  std::vector<MemberInfo> members_since(std::uint64_t& view);
   /// The members of this view have become a group: that one of them leaves when it is done does not end it. (Before, it
   /// would be waited for in vain.)
   void formed(std::uint64_t number);
+  /// Whether a member of the first view is not in the last group any more.
+  bool somebody_went();
 
  private:
   void write_down(const MemberEvent& event) const;
@@ -82,16 +97,19 @@ class ControlEvents {
 
   const Bond bond_;
   const int parts_;
+  const bool late_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Fabric* fabric_ = nullptr;  // these seven: guarded by mutex_
+  Fabric* fabric_ = nullptr;  // these eight: guarded by mutex_
   std::vector<Loss> lost_;
   std::string changed_view_;
+  ServerHistory server_history_;
   std::map<std::uint64_t, View> views_;  // by number
   std::set<std::uint64_t> over_;         // of these, those whose groups are over
   std::uint64_t formed_ = 0;             // the last view that became a group
   std::string coordinator_lost_;
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> leaves_ = false;
   std::atomic<bool> coordinator_gone_ = false;
   std::atomic<bool> fenced_ = false;
   std::atomic<const ProcessLog*> log_ = nullptr;

@@ -54,6 +54,25 @@ class Regroups : public testing::Test {
   std::uint32_t next_ = 0;
 };
 
+TEST_F(Regroups, WhoCameDoesNotWaitForThoseThatAreDoneAndLeft) {
+  ControlEvents newcomer(Bond::regroups, 2, true);
+  newcomer(view(2, {0, 2, 3}, {1}));
+  newcomer(view(3, {2, 3}, {1}));
+  const std::optional<View> next = newcomer.next_view(1, Clock::now());
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->number, 3U);
+}
+
+TEST_F(Regroups, AViewThatAwaitsSomebodyIsNoneToFormAGroupOf) {
+  events(MemberLost{worker(1), "was killed by signal 9"});
+  View awaiting = view(2, {0, 2}, {1});
+  awaiting.awaited = 1;
+  events(awaiting);
+  EXPECT_EQ(next_after(1), 0U);
+  events(view(3, {0, 2, 3}, {1}));
+  EXPECT_EQ(next_after(1), 3U);
+}
+
 TEST_F(Regroups, ALossEndsTheGroupsThatItWasInAlsoBetweenThoseWhoLive) {
   EXPECT_EQ(open_with_2(1), Kind::timed_out);
   EXPECT_EQ(next_after(1), 0U);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/split.h"
 
 namespace distbelief {
 namespace {
@@ -15,31 +16,20 @@ namespace {
 constexpr double kSteps = 20;       ///< a share is so many parts of the fastest worker's, rounded
 constexpr double kAlmostOne = 0.9;  ///< what two measurements of the same machine may differ by
 
-std::vector<std::string> parts_between(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 }  // namespace
 
 std::vector<double> parse_shares(const std::string& text, const Grid& grid) {
   if (text.empty() || text == kMeasuredShares) {
     return {};
   }
-  const std::vector<std::string> stages = parts_between(text, '/');
+  const std::vector<std::string> stages = split(text, '/');
   if (stages.size() != 1 && stages.size() != static_cast<std::size_t>(grid.stages)) {
     throw InputError(
         fmt::format("--shares {}: shares of {} stages, where there are {}", text, stages.size(), grid.stages));
   }
   std::vector<double> shares;
   for (const std::string& stage : stages) {
-    const std::vector<std::string> words = parts_between(stage, ',');
+    const std::vector<std::string> words = split(stage, ',');
     for (const std::string& word : words) {
       double share = 0;
       const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), share);

@@ -3,17 +3,13 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "train/team.h"
 #include "transport/socket/endpoint.h"
 
 namespace distbelief {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::uint32_t kMeetingEpoch = 0x1ff;  ///< of the group that only hears where the job is
@@ -31,7 +27,7 @@ std::string characters_of(std::string_view bytes) {
   return text;
 }
 
-std::string bytes_of(const json& value) {
+std::string bytes_of(const Json& value) {
   std::string bytes;
   const auto& text = value.get_ref<const std::string&>();
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -46,9 +42,9 @@ std::string bytes_of(const json& value) {
 }  // namespace
 
 std::string JobInvitation::text() const {
-  json root = {{"folder", characters_of(folder.string())},
+  Json root = {{"folder", characters_of(folder.string())},
                {"working_folder", characters_of(working_folder.string())},
-               {"addresses", json::array()},
+               {"addresses", Json::array()},
                {"token", token},
                {"config", characters_of(config)},
                {"host", host},
@@ -64,7 +60,7 @@ std::string JobInvitation::text() const {
 
 JobInvitation JobInvitation::parse(const std::string& text) {
   try {
-    const json root = json::parse(text);
+    const Json root = parse_json(text);
     JobInvitation invitation = {.folder = bytes_of(root.at("folder")),
                                 .working_folder = bytes_of(root.at("working_folder")),
                                 .token = root.at("token"),
@@ -74,11 +70,11 @@ JobInvitation JobInvitation::parse(const std::string& text) {
                                 .launch = root.at("launch"),
                                 .resumes = root.at("resumes"),
                                 .restarts = root.at("restarts")};
-    for (const json& address : root.at("addresses")) {
+    for (const Json& address : root.at("addresses")) {
       invitation.addresses.push_back(Address::parse(address.get<std::string>()));
     }
     return invitation;
-  } catch (const json::exception&) {
+  } catch (const JsonError&) {
     throw InputError("standard input: expected what 'distbelief train' tells a worker");  // never what came: the token
   }
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/test_deadline.h"
 #include "transport/socket/file_descriptor.h"
 
 namespace distbelief {
@@ -12,8 +13,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(60); }
 
 struct Pipe {
   Pipe() {

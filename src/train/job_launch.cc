@@ -19,6 +19,7 @@
 #include "metrics/machine.h"
 #include "train/job_hosts.h"
 #include "train/job_invitation.h"
+#include "train/job_store.h"
 #include "train/job_tls.h"
 #include "train/process_log.h"
 #include "train/run_relay.h"
@@ -38,6 +39,9 @@ constexpr std::chrono::milliseconds kHearPatience{10'000};
 /// Between the end of the job and that of its processes. Longer than an rsh whose host is cut off deserves.
 constexpr std::chrono::seconds kEndPatience{3};
 constexpr std::chrono::seconds kOrphanPatience{8};
+/// For a coordinator that took over elsewhere.
+constexpr std::chrono::seconds kBetweenSearches{1};
+constexpr std::chrono::milliseconds kSearchPatience{500};
 
 /// What the member's thread hears, for the launcher's thread to act on.
 class Inbox {
@@ -66,12 +70,11 @@ class Inbox {
 /// One job, from its start to its end.
 class Job {
  public:
-  /// `restarts`: how many there were before, of the whole job. `replacements`: how many dead workers may be replaced.
-  Job(const LaunchOptions& options, const RunConfig& config, RunObserver& observer, int restarts, int replacements)
+  /// `restarts`: how many there were before, of the whole job.
+  Job(const LaunchOptions& options, const RunConfig& config, RunObserver& observer, int restarts)
       : options_(options),
         config_(config),
         restarts_(restarts),
-        replacements_left_(takes_newcomers(config) && config.hosts.empty() ? replacements : 0),
         observer_(observer),
         logs_(options.folder / "logs"),
         launcher_({.host = this_machine().host, .on_exit = [this](const ProcessExit& exit) { saw(exit); }}) {
@@ -80,22 +83,22 @@ class Job {
 
   struct Result {
     std::optional<RunSummary> summary;
-    std::string failure;  ///< why there is no summary
-    std::string death;    ///< who died and why, when that is what ended the job; else empty
+    std::string failure;           ///< why there is no summary
+    std::string death;             ///< who died and why, when that is what ended the job; else empty
     bool stopped_at_once = false;  ///< the user asked twice
-    bool bad_input = false;  ///< a process could not use what the user gave it, and says so in `failure`
+    bool bad_input = false;        ///< a process could not use what the user gave it, and says so in `failure`
   };
 
   Result run(const std::function<bool()>& stop_requested) {
     start_coordinator();
     join();
     start_workers();
+    start_standbys();
     bool stop_ordered = false;
     bool all_ended = false;
     while (!all_ended) {
       if (!stop_ordered && stop_requested()) {
         stop_ordered = true;
-        replacements_left_ = 0;
         member_->order({.what = Order::What::stop, .reason = "the user asked for it"});
       }
       if (!stopped_at_once_ && options_.stop_at_once && options_.stop_at_once()) {
@@ -104,7 +107,8 @@ class Job {
       }
       all_ended = launcher_.run_until(Clock::now() + kTurn);
       handle_events();
-      start_replacements();
+      follow_coordinator();
+      start_newcomers();
       if (stop_at_ && Clock::now() > *stop_at_) {
         launcher_.stop();
         stop_at_.reset();
@@ -112,7 +116,8 @@ class Job {
     }
     hear_the_rest();
     std::error_code ignored;
-    for (const std::filesystem::path& file : {job_file_path(options_.folder), coordinator_state_path(options_.folder)}) {
+    for (const std::filesystem::path& file :
+         {job_file_path(options_.folder), coordinator_state_path(options_.folder)}) {
       std::filesystem::remove(file, ignored);  // a coordinator that was killed could not
     }
     if (!summary_ && succeeded_) {  // the one that would have handed it on was killed, and its teller was gone
@@ -123,10 +128,13 @@ class Job {
       note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
     }
     const bool died = !death_.empty() && (!summary_ || summary_->status == "lost");
-    const bool bad_input = death_.empty() && !problem_.empty() && ends.culprit &&
-                           ends.ended[*ends.culprit].end.exit_code == kBadInput;
-    return {summary_, summary_ ? "" : bad_input ? problem_ : failure(), died ? death_ : "", stopped_at_once_,
-            bad_input};
+    const bool bad_input =
+        death_.empty() && !problem_.empty() && ends.culprit && ends.ended[*ends.culprit].end.exit_code == kBadInput;
+    return {summary_,
+            summary_    ? ""
+            : bad_input ? problem_
+                        : failure(),
+            died ? death_ : "", stopped_at_once_, bad_input};
   }
 
  private:
@@ -166,8 +174,13 @@ class Job {
 
   void start_coordinator() {
     remove_stale_job_file(options_.folder);
-    launcher_.start(process("coordinator", {options_.program, "coordinator", options_.folder}),
-                    {.times = kCoordinatorReturns, .only_when_killed = true, .arguments = {"--again"}});
+    std::vector<std::string> argv = {options_.program, "coordinator", options_.folder};
+    if (restarts_ > 0) {
+      argv.insert(argv.end(), {"--restarts", std::to_string(restarts_)});
+    }
+    launcher_.start(process("coordinator", std::move(argv)),
+                    {.times = kCoordinatorReturns, .only_when_killed = true, .arguments = {"--again"}},
+                    config_.store.empty() ? Launcher::WhenLost::stop_all : Launcher::WhenLost::others_go_on);
     const Clock::time_point deadline = Clock::now() + kBeginPatience;
     while (!std::filesystem::exists(job_file_path(options_.folder))) {
       if (launcher_.run_until(Clock::now() + std::chrono::milliseconds(5)) || Clock::now() > deadline) {
@@ -186,6 +199,7 @@ class Job {
     request.pid = ::getpid();
     request.role = Role::launcher;
     request.on_event = [this](const MemberEvent& event) { inbox_.put(event); };
+    request.find_coordinator = find_coordinator_;
     Member::Joined joined;
     std::atomic<bool> done = false;
     {
@@ -203,6 +217,28 @@ class Job {
       throw Error("cannot reach the job's coordinator: " + joined.reason);
     }
     member_ = std::move(joined.member);
+  }
+
+  /// When a coordinator on another machine has taken over, job.json says so.
+  void follow_coordinator() {
+    if (!find_coordinator_ || member_->term() <= job_.term || Clock::now() < next_search_) {
+      return;
+    }
+    next_search_ = Clock::now() + kBetweenSearches;
+    const std::optional<JobFile> found = find_coordinator_(Clock::now() + kSearchPatience);
+    if (!found || found->term < member_->term()) {
+      return;
+    }
+    const Address before = std::exchange(job_, *found).address;
+    if (job_.address == before) {
+      return;  // it came back, and has written the file itself
+    }
+    observer_.note(fmt::format("the coordinator is now at {}: training goes on", job_.address.text()));
+    try {
+      write_job_file(options_.folder, job_);
+    } catch (const FileError&) {
+      // a full disk: those who look ask the store first
+    }
   }
 
   /// Over sockets on the hosts of --hosts: each is told on its standard input what it must know.
@@ -263,30 +299,36 @@ class Job {
     }
   }
 
-  /// A worker that died is followed by a newcomer, which the others take in between two steps.
-  void replace(const MemberInfo& dead) {
-    if (dead.role != Role::worker || replacements_left_ == 0 || over_) {
-      return;
+  void start_standbys() {
+    for (std::int64_t i = 1; i <= config_.standby; ++i) {
+      launcher_.start(process(fmt::format("standby {}", i), {options_.program, "worker", options_.folder, "--transport",
+                                                             "socket", "--late", "--standby"}),
+                      {}, Launcher::WhenLost::others_go_on);
     }
-    --replacements_left_;
-    ++due_;
-    observer_.note(fmt::format("{} is replaced ({} of {} restarts)", describe(dead), ++replaced_ + restarts_,
-                               config_.restarts));
   }
 
-  void start_replacements() {
+  /// What the coordinator has ordered.
+  void start_newcomers() {
     for (; due_ > 0 && !over_; --due_) {
       const std::string name = fmt::format("newcomer {}", ++newcomers_);
-      launcher_.start(process(name, {options_.program, "worker", options_.folder, "--transport", "socket", "--late"}), {},
-                      Launcher::WhenLost::others_go_on);
+      launcher_.start(process(name, {options_.program, "worker", options_.folder, "--transport", "socket", "--late"}),
+                      {}, Launcher::WhenLost::others_go_on);
+    }
+    for (; due_servers_ > 0 && !over_; --due_servers_) {
+      const std::string name = fmt::format("new server {}", ++newcomers_);
+      launcher_.start(process(name, {options_.program, "worker", options_.folder, "--transport", "socket", "--late",
+                                     "--as-server"}),
+                      {}, Launcher::WhenLost::others_go_on);
     }
   }
 
   /// All processes have ended, but what the coordinator said at last may still be on its way to this thread.
   void hear_the_rest() {
     const std::vector<Launcher::Ended>& ended = launcher_.result().ended;
-    const bool coordinator_spoke = std::ranges::any_of(
-        ended, [](const Launcher::Ended& process) { return process.name == "coordinator" && process.end.signal == 0; });
+    const bool coordinator_spoke =  // or another does, elsewhere
+        !config_.store.empty() || std::ranges::any_of(ended, [](const Launcher::Ended& process) {
+          return process.name == "coordinator" && process.end.signal == 0;
+        });
     const Clock::time_point deadline = Clock::now() + (coordinator_spoke ? kHearPatience : kTurn);
     handle_events();
     while (!over_ && Clock::now() < deadline) {
@@ -304,7 +346,9 @@ class Job {
       } else if (const auto* lost = std::get_if<MemberLost>(&event)) {
         note_death(fmt::format("{}: {}", describe(lost->member), lost->reason),
                    process_log_path(options_.folder, role_name(lost->member.role), lost->member.rank.value));
-        replace(lost->member);
+      } else if (const auto* order = std::get_if<Order>(&event)) {
+        due_ += order->what == Order::What::start ? order->workers : 0;
+        due_servers_ += order->what == Order::What::start ? order->servers : 0;
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
         over_ = true;
         succeeded_ = ended->succeeded;
@@ -351,20 +395,21 @@ class Job {
   const LaunchOptions& options_;
   const RunConfig& config_;
   const int restarts_;
-  int replacements_left_;
-  int replaced_ = 0;
-  int due_ = 0;        // newcomers that are to be started
-  int newcomers_ = 0;  // that were
+  int due_ = 0;          // newcomers that are to be started
+  int due_servers_ = 0;  // likewise servers
+  int newcomers_ = 0;    // that were
   RunObserver& observer_;
   const std::filesystem::path logs_;
+  const std::function<std::optional<JobFile>(Clock::time_point)> find_coordinator_ = coordinator_finder(config_);
   JobFile job_;
+  Clock::time_point next_search_ = {};
   Inbox inbox_;
   std::unique_ptr<Member> member_;
   Launcher launcher_;
   std::optional<RunSummary> summary_;
   std::string problem_;
-  std::string death_;                         // the first
-  bool succeeded_ = false;                    // as the coordinator said
+  std::string death_;       // the first
+  bool succeeded_ = false;  // as the coordinator said
   const std::filesystem::file_time_type started_ = std::filesystem::file_time_type::clock::now();
   bool stopped_at_once_ = false;              // the user asked a second time
   bool over_ = false;                         // no events will come
@@ -396,8 +441,7 @@ RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& con
     adopt_orphans();
   }
   for (int restarts = 0;; ++restarts) {
-    const int left = static_cast<int>(config.restarts) - restarts;
-    const Job::Result result = Job(options, config, observer, restarts, left).run(stop_requested);
+    const Job::Result result = Job(options, config, observer, restarts).run(stop_requested);
     if (options.transport == "mpi") {
       end_orphans(Clock::now() + kOrphanPatience);  // of an mpirun that had to be killed
     }

@@ -11,6 +11,7 @@
 #include "cluster/coordinator.h"
 #include "cluster/job_file.h"
 #include "train/job_invitation.h"
+#include "train/job_store.h"
 #include "train/machine_costs.h"
 #include "train/model_cut.h"
 #include "train/run_remainder.h"
@@ -25,6 +26,8 @@ constexpr std::chrono::seconds kPatience{60};
 constexpr std::chrono::minutes kPlanPatience{10};
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr std::chrono::seconds kAnswerPatience{2};
+/// Of a first rank that left with the coordinator, which stays with its process until the others are done.
+constexpr std::chrono::hours kOthersPatience{24 * 365};
 
 std::vector<std::string> coordinator_command(const RankOptions& options, const std::filesystem::path& folder) {
   std::vector<std::string> argv = {options.program, "coordinator", folder};
@@ -109,10 +112,11 @@ struct JobBeginning {
                               .note = [&observer](std::string_view line) { observer.note(line); }})),
         folder(locked.path) {
     remove_stale_job_file(folder);
+    check_store(config);
     std::filesystem::create_directories(folder / "logs");
     coordinator.emplace(options, folder);
     if (!options.launcher.survivors_live) {
-      const bool certain = options.launcher.kind != MpiLauncher::Kind::slurm;
+      const bool certain = options.launcher.kind != MpiLauncher::Kind::slurm || options.launcher.speaks_pmix;
       observer.note(
           fmt::format("note    when a worker dies this launcher {} the others too, without a last checkpoint; {} {}",
                       certain ? "ends" : "may end", options.launcher.remedy, certain ? "changes that" : "forbids it"));
@@ -124,6 +128,10 @@ struct JobBeginning {
     if (config.restarts > 0) {
       observer.note("note    --restarts is for jobs that this program starts itself");
     }
+  }
+
+  void wait_for_the_end(const WorkerResult& result) {
+    coordinator->wait(Clock::now() + (result.left ? std::chrono::seconds(kOthersPatience) : kPatience));
   }
 
   LockedFolder locked;
@@ -166,6 +174,7 @@ WorkerOptions worker_options(const RankOptions& options, const std::filesystem::
   worker.folder = folder;
   worker.resumes = !options.resume.empty();
   worker.version = options.version;
+  worker.leave_requested = options.leave_requested;
   return worker;
 }
 
@@ -208,7 +217,7 @@ WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& con
   worker.rank = options.launcher.rank;
   WorkerResult result = work_in_job(job, worker, {}, &observer, stop_requested);
   if (begun) {
-    begun->coordinator->wait(Clock::now() + kPatience);
+    begun->wait_for_the_end(result);
   }
   return result;
 }
@@ -257,6 +266,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   }
   config.workers = options.launcher.size - servers;
   config.hosts.clear();  // the launcher has chosen them
+  config.standby = 0;    // and starts nobody besides
   if (config.transport == "socket") {
     return train_over_sockets(options, config, observer, stop_requested);
   }
@@ -313,7 +323,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   WorkerResult result = work_in_job(job, worker_options(options, invitation.folder), {&world, std::move(fabric)},
                                     &observer, stop_requested);
   if (begun) {
-    begun->coordinator->wait(Clock::now() + kPatience);
+    begun->wait_for_the_end(result);
   }
   return result;
 }

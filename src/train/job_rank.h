@@ -19,6 +19,7 @@ struct RankOptions {
   std::string resume;                    ///< a run's folder, or empty
   std::string version;
   std::int64_t workers = 0;  ///< that the user asked for; 0: as many as were started
+  std::function<bool()> leave_requested = {};  ///< see WorkerOptions
 };
 
 /// Trains as one rank of a job that a foreign launcher started: workers are its ranks. The first makes the run's

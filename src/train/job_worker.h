@@ -20,10 +20,15 @@ struct WorkerOptions {
   std::uint64_t launch = 0;  ///< the launcher's number for this process
   int rank = -1;             ///< the place it is to take; -1: any, or as MPI has it
   bool late = false;         ///< it joins when the others have begun, under the next free rank, and gets all from them
+  bool as_server = false;    ///< with `late`: it holds parameters, and does not train
+  bool standby = false;      ///< with `late`: it waits, with data opened, until it is to take a dead worker's place
   int restarts = 0;          ///< how often the job was started again before
   std::string version;
   std::string host;            ///< what the job calls this machine; empty: as it calls itself
   bool log_is_output = false;  ///< what it writes down goes to its standard output, not into the folder
+  /// This process was asked to end: it leaves, and the others go on where they can. Null: it never is.
+  std::function<bool()> leave_requested = {};
+  std::shared_ptr<OpenedRun> opened = {};  ///< what a standby has opened, for its work; shared as options are copied
 };
 
 /// How a worker process must end: with this code, and, when MPI would hang in its exit handlers, by _exit().
@@ -31,6 +36,7 @@ struct WorkerResult {
   int exit_code = 0;
   bool leave_at_once = false;
   bool tells = false;  ///< the summary is this worker's to tell: it leads, or the leader is lost
+  bool left = false;   ///< the others go on without it
   RunSummary summary = {};
 };
 
@@ -51,15 +57,23 @@ JobAccess access_of(const JobInvitation& invitation, const std::string& source);
 WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()>& stop_requested);
 
 /// The same for a worker that was told everything, and does not look into the folder unless it leads or must take over.
-/// Throws Error when it cannot join.
+/// Throws Error when it cannot join. `leave_requested`: see WorkerOptions.
 WorkerResult run_invited_worker(const JobInvitation& invitation, const std::string& version,
-                                const std::function<bool()>& stop_requested);
+                                const std::function<bool()>& stop_requested,
+                                const std::function<bool()>& leave_requested);
 
 /// The MPI job of all workers; nothing when they talk over sockets.
 struct MpiLinks {
   MpiWorld* world = nullptr;
   std::unique_ptr<Fabric> fabric = nullptr;
 };
+
+/// What it takes to join the job that runs in this folder, with the configuration that it began with: run.yaml may have
+/// another since, when a network was cut anew. Throws Error when the coordinator cannot be reached.
+JobAccess access_to_running(const std::filesystem::path& folder, const std::string& version);
+
+/// The same for one that comes when the others have begun; if it is a standby, it waits first, and may never work.
+WorkerResult join_late(const JobAccess& job, const WorkerOptions& options, const std::function<bool()>& stop_requested);
 
 /// The same with what was learned otherwise. What the leader sees is told to `show`, or, when that is null, to the
 /// launcher.

@@ -62,7 +62,7 @@ LeaderLinks::Report LeaderLinks::set_state(const WholeState& state, const Update
   for (std::size_t part = 0; part < parts_.count(); ++part) {
     const WholeState own = is_cut_ ? part_of_state(state, parts_, part) : WholeState{};
     const WholeState& begin = is_cut_ ? own : state;
-    for (int server = 0; server < links_.servers(); ++server) {
+    for (int server = 0; server < links_.shelves(); ++server) {
       ParameterServer blocks(
           parts_.table(part), links_.map(part), links_.blocks_of(part, server), rule, begin.values,
           {.update = [](std::uint64_t, int) { return UpdateOptions{}; }, .keeps_vectors = begin.vectors.has_value()});

@@ -14,7 +14,7 @@ namespace {
 constexpr int kSmallRounds = 200;
 constexpr int kLargeRounds = 6;
 constexpr std::size_t kLargeBytes = std::size_t{8} << 20;
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kProbePatience{5};
 
 /// How a round goes: first one way, then the other; or both at once, as processes that share a layer do it.
 enum class Round : std::uint8_t { in_turns, at_once };
@@ -29,7 +29,7 @@ double least_round(Fabric& fabric, std::span<const std::byte> out, std::span<std
     Transfer back;
     const Tag tag = {kind == Round::in_turns ? 1U : 2U, static_cast<std::uint32_t>(round)};
     const Clock::time_point began = Clock::now();
-    const Clock::time_point deadline = began + kPatience;
+    const Clock::time_point deadline = began + kProbePatience;
     fabric.receive(back, other, tag, in);
     bool sound = !answers || fabric.wait(back, deadline).ok();
     fabric.send(there, other, tag, out);
@@ -57,7 +57,7 @@ std::optional<LinkSpeed> probe_local_link() {
     const auto run = [&](int rank) {
       const SocketFabricResult connected =
           connect_socket_fabric(Rank{rank}, addresses, *listeners[static_cast<std::size_t>(rank)],
-                                {.token = "probe", .job = "probe", .view = 1}, Clock::now() + kPatience);
+                                {.token = "probe", .job = "probe", .view = 1}, Clock::now() + kProbePatience);
       if (connected.fabric == nullptr) {
         return;
       }

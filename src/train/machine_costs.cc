@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "exec/part_timer.h"
 #include "metrics/machine.h"
 #include "train/core_share.h"
 #include "train/memory_probe.h"
@@ -135,18 +136,15 @@ MeasuredLayers::MeasuredLayers(const std::filesystem::path& folder, const TimedL
                                std::function<void(int before)> before_measuring)
     : file_(folder.empty() ? folder : folder / file_name("layers", this_machine().cpu)),
       load_(load),
-      profile_(this_machine().cpu, text_of(load),
-               [this, tell = std::move(before_measuring)](const Layer& layer, ValueSpecs inputs,
-                                                          Backward backward) -> std::optional<LayerTime> {
-                 if (tell) {
-                   tell(profile_.measured());
-                 }
-                 try {
-                   return time_layer(layer, inputs, backward, load_);
-                 } catch (const std::exception&) {
-                   return std::nullopt;  // there is not the memory for it
-                 }
-               }) {
+      before_measuring_(std::move(before_measuring)),
+      profile_(
+          this_machine().cpu, text_of(load),
+          [this](const Layer& layer, ValueSpecs inputs, Backward backward) {
+            return measured([&] { return time_layer(layer, inputs, backward, load_); });
+          },
+          [this](const NetworkPart& part, std::int64_t rows) {
+            return measured([&] { return time_part(part, rows, load_); });
+          }) {
   if (file_.empty() || !std::filesystem::exists(file_)) {
     return;
   }
@@ -157,6 +155,17 @@ MeasuredLayers::MeasuredLayers(const std::filesystem::path& folder, const TimedL
     }
   } catch (const Error& error) {
     problems_.push_back(fmt::format("{}; layers are measured anew", error.what()));
+  }
+}
+
+std::optional<LayerTime> MeasuredLayers::measured(const std::function<std::optional<LayerTime>()>& measure) {
+  if (before_measuring_) {
+    before_measuring_(profile_.measured());
+  }
+  try {
+    return measure();
+  } catch (const std::exception&) {
+    return std::nullopt;  // there is not the memory for it
   }
 }
 

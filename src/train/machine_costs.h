@@ -36,8 +36,11 @@ class MeasuredLayers {
   std::string finish(std::vector<std::string>& notes);
 
  private:
+  std::optional<LayerTime> measured(const std::function<std::optional<LayerTime>()>& measure);
+
   std::filesystem::path file_;
   const TimedLoad load_;
+  const std::function<void(int before)> before_measuring_;  ///< may be empty
   std::vector<std::string> problems_;
   LayerProfile profile_;
 };

@@ -55,7 +55,7 @@ void plan_by_measurement(RunConfig& config, const Graph& graph, const ParameterT
     place.machine.link_latency = link->latency;
   }
   place.memory_limit = config.hosts.empty() ? static_cast<std::int64_t>(memory_of_a_process(sharers)) : 0;
-  const WeighedCut cut = best_cut(config, graph, table, place);
+  const WeighedCut cut = best_settled_cut(config, graph, table, place);
   (void)layers.finish(notes);
   for (const std::string& note : notes) {
     tell("note    " + note);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/nearest_name.h"
+#include "base/split.h"
 #include "exec/part_arena.h"
 #include "params/update_rule.h"
 #include "plan/choose_micro_batches.h"
@@ -17,6 +18,7 @@ namespace distbelief {
 namespace {
 
 constexpr std::int64_t kMicroBatchesOfAStage = 4;
+constexpr std::int64_t kFarBelowTheLimit = 2;  ///< estimates of memory are never so wrong
 
 const std::vector<std::pair<std::string, Cut>>& cut_names() {
   static const std::vector<std::pair<std::string, Cut>> kNames = {{"outputs", Cut::outputs},
@@ -27,15 +29,9 @@ const std::vector<std::pair<std::string, Cut>>& cut_names() {
   return kNames;
 }
 
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const std::size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
+/// Names between commas; none in an empty text.
+std::vector<std::string> names_in(const std::string& list) {
+  return list.empty() ? std::vector<std::string>() : split(list, ',');
 }
 
 [[noreturn]] void refuse_layer(const Graph& graph, const std::string& option, const std::string& name) {
@@ -129,6 +125,15 @@ std::vector<double> slowness_by(const std::vector<double>& shares, int tensor) {
   return slowness;
 }
 
+PassFactors mean_of(const std::vector<PassFactors>& factors) {
+  PassFactors sum = {0, 0};
+  for (const PassFactors& one : factors) {
+    sum = {sum.forward + one.forward, sum.backward + one.backward};
+  }
+  const auto count = static_cast<double>(factors.size());
+  return factors.empty() ? PassFactors{} : PassFactors{sum.forward / count, sum.backward / count};
+}
+
 void best_first(std::vector<WeighedCut>& cuts) {
   std::ranges::stable_sort(cuts, [](const WeighedCut& a, const WeighedCut& b) {
     const auto worth = [](const WeighedCut& cut) {
@@ -188,8 +193,7 @@ std::vector<WeighedCut> weigh_cuts(const RunConfig& config, const Graph& graph, 
   return cuts;
 }
 
-void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table,
-                   std::int64_t memory_limit) {
+void settle(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table, std::int64_t memory_limit) {
   std::map<std::string, std::int64_t> known;  // many parts look alike
   const auto arena = [&](const NetworkPart& part, std::int64_t rows) {
     std::string look = fmt::format("{}", rows);
@@ -202,34 +206,53 @@ void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const Para
     }
     return found->second;
   };
-  for (std::size_t i = 0; i < cuts.size() && (i == 0 || memory_limit > 0); ++i) {
-    WeighedCut& cut = cuts[i];
-    if (!cut.problem.empty()) {
-      continue;
-    }
-    const std::vector<NetworkPart> parts = all_parts(graph, table, cut.partition);
-    cut.prediction.most_memory = 0;
-    for (std::size_t at = 0; at < parts.size(); ++at) {
-      ProcessPrediction& process = cut.prediction.processes[at];
-      process.memory = part_memory(parts[at], process.stage, cut.stages, cut.step, arena);
-      cut.prediction.most_memory = std::max(cut.prediction.most_memory, process.memory.total());
-    }
+  const auto settle_one = [&](WeighedCut& cut) {
+    cut.step.whole_parts = whole_part_factors(all_parts(graph, table, cut.partition), cut.tensor, cut.step);
+    cut.prediction = predict(graph, table, cut.partition, cut.step, arena);
     cut.compiled = true;
     cut.fits = memory_limit == 0 || cut.prediction.most_memory <= memory_limit;
+  };
+  const auto unsettled = [](const WeighedCut& cut) { return cut.problem.empty() && !cut.compiled; };
+  while (!cuts.empty() && unsettled(cuts.front())) {
+    WeighedCut& first = cuts.front();
+    settle_one(first);
+    const PassFactors mean = mean_of(first.step.whole_parts);
+    for (WeighedCut& other : cuts) {
+      if (unsettled(other) && memory_limit > 0 && other.prediction.most_memory > memory_limit / kFarBelowTheLimit) {
+        settle_one(other);
+      } else if (unsettled(other)) {  // as much slower as the first is, so that they can be compared
+        other.step.whole_parts.assign(static_cast<std::size_t>(other.partition.parts()), mean);
+        other.prediction = predict(graph, table, other.partition, other.step);
+      }
+    }
+    best_first(cuts);
   }
-  best_first(cuts);
 }
 
 bool needs_plan(const RunConfig& config) {
   return parts_of(config) > 1 && (!is_cut_in_full(config) || leaves_micro_batches_open(config));
 }
 
-WeighedCut best_cut(const RunConfig& config, const Graph& graph, const ParameterTable& table, const PlanPlace& place) {
-  std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table, place);
+namespace {
+
+WeighedCut first_of(std::vector<WeighedCut> cuts) {
   if (cuts.empty() || !cuts.front().problem.empty()) {
     throw InputError(cuts.empty() ? "no stages and tensor make up --partition" : cuts.front().problem);
   }
   return std::move(cuts.front());
+}
+
+}  // namespace
+
+WeighedCut best_cut(const RunConfig& config, const Graph& graph, const ParameterTable& table, const PlanPlace& place) {
+  return first_of(weigh_cuts(config, graph, table, place));
+}
+
+WeighedCut best_settled_cut(const RunConfig& config, const Graph& graph, const ParameterTable& table,
+                            const PlanPlace& place) {
+  std::vector<WeighedCut> cuts = weigh_cuts(config, graph, table, place);
+  settle(cuts, graph, table, place.memory_limit);
+  return first_of(std::move(cuts));
 }
 
 void plan_cut(RunConfig& config, const Graph& graph, const ParameterTable& table) {
@@ -246,7 +269,7 @@ Partition partition_of(const RunConfig& config, const Graph& graph) {
   partition.shares = parse_shares(config.shares, grid);
   std::size_t last = 0;
   int stage = 0;
-  for (const std::string& name : split(config.stage_at, ',')) {
+  for (const std::string& name : names_in(config.stage_at)) {
     const auto found = std::ranges::find(graph.nodes(), name, &Node::name);
     const auto at = static_cast<std::size_t>(found - graph.nodes().begin());
     if (found == graph.nodes().end() || at == 0) {
@@ -263,7 +286,7 @@ Partition partition_of(const RunConfig& config, const Graph& graph) {
     throw InputError(fmt::format("--stage-at {}: {} layers begin {} stages, not --stages {}", config.stage_at, stage,
                                  stage + 1, grid.stages));
   }
-  for (const std::string& text : split(config.cuts, ',')) {
+  for (const std::string& text : names_in(config.cuts)) {
     const std::size_t equals = text.find('=');
     const std::string pattern = text.substr(0, equals);
     const auto cut = equals == std::string::npos

@@ -42,10 +42,11 @@ struct WeighedCut {
 std::vector<WeighedCut> weigh_cuts(const RunConfig& config, const Graph& graph, const ParameterTable& table,
                                    const PlanPlace& place = {});
 
-/// Compiles the parts of the first of them, or of all when there is a limit, and puts what their programs take in the
-/// place of estimates; then sorts them as weigh_cuts() does. Nothing of the network is allocated.
-void settle_memory(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table,
-                   std::int64_t memory_limit);
+/// Compiles the parts of the first of them, and of those that may not fit when there is a limit, and puts the memory
+/// that their programs take in the place of estimates, and where times are measured what whole parts take in the place
+/// of the sum of their layers; rejected ones are taken to be as much slower as the first. Then they are sorted as
+/// weigh_cuts() does, until the first is one of those that were compiled.
+void settle(std::vector<WeighedCut>& cuts, const Graph& graph, const ParameterTable& table, std::int64_t memory_limit);
 
 /// Whether the user left something of how the network is cut to the planner.
 bool needs_plan(const RunConfig& config);
@@ -53,6 +54,10 @@ bool needs_plan(const RunConfig& config);
 /// The first of weigh_cuts(). Throws InputError when none can be done, saying what would work.
 WeighedCut best_cut(const RunConfig& config, const Graph& graph, const ParameterTable& table,
                     const PlanPlace& place = {});
+
+/// Likewise the first when they are settled: what `distbelief plan` shows.
+WeighedCut best_settled_cut(const RunConfig& config, const Graph& graph, const ParameterTable& table,
+                            const PlanPlace& place);
 
 /// Fills in what the user did not say of how the network is cut: stages, tensor, stage-at, cuts and micro-batches. Does
 /// nothing for a network in one process, nor where all of it is said: workers that read what another process has

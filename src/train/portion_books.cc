@@ -1,5 +1,9 @@
 #include "train/portion_books.h"
 
+#include <algorithm>
+
+#include "server/state_bytes.h"
+
 namespace distbelief {
 
 std::uint64_t PortionBooks::begin(std::int64_t samples, int workers) {
@@ -44,7 +48,7 @@ std::optional<Work> PortionBooks::work(const RequestHead& request) {
 void PortionBooks::heard(const RequestHead& request, const ReplyHead& /*reply*/, std::string_view /*words*/) {
   const std::scoped_lock lock(mutex_);
   if (request.kind == RequestHead::Kind::leave) {
-    ++left_;
+    left_.insert(request.incarnation);
   }
   const UnitReport& done = request.done;
   if (done.samples.count > 0 && table_.complete(request.incarnation, done.id.lease) == PortionTable::Completed::first) {
@@ -63,7 +67,30 @@ void PortionBooks::lose(std::uint64_t worker) {
 PortionBooks::Progress PortionBooks::wait(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return table_.done(); });
-  return {.done = table_.done(), .sums = sums_, .left = left_};
+  return {.done = table_.done(), .sums = sums_};
+}
+
+int PortionBooks::staying(const std::vector<std::uint64_t>& workers) const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<int>(
+      std::ranges::count_if(workers, [&](std::uint64_t worker) { return !left_.contains(worker); }));
+}
+
+std::string PortionBooks::copy() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::uint64_t> left(left_.begin(), left_.end());
+  StateWriter writer;
+  writer.numbers("left", left);
+  return writer.take();
+}
+
+void PortionBooks::become(std::string_view copy) {
+  StateReader reader(copy, "the books of who leads");
+  std::vector<std::uint64_t> left;
+  reader.numbers("left", left);
+  reader.expect_end();
+  const std::scoped_lock lock(mutex_);
+  left_ = {left.begin(), left.end()};
 }
 
 std::uint64_t PortionBooks::next_id() const {

@@ -4,7 +4,9 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "graph/loss.h"
@@ -37,10 +39,15 @@ class PortionBooks {
   struct Progress {
     bool done = false;
     LossSums sums;  ///< of what is done
-    int left = 0;   ///< workers that said that they have ended
   };
   /// Until the evaluation is done, or the deadline.
   Progress wait(Clock::time_point deadline);
+
+  /// How many of these workers, by incarnation, have not said that they have ended.
+  int staying(const std::vector<std::uint64_t>& workers) const;
+  /// Who has, for who may lead next; the rest begins anew then. become() throws FileError when it is damaged.
+  std::string copy() const;
+  void become(std::string_view copy);
 
   /// Units from now on have at least this id; a run that goes on must not use one again.
   std::uint64_t next_id() const;
@@ -64,7 +71,7 @@ class PortionBooks {
   bool over_ = false;
   LossSums sums_;
   std::set<std::uint64_t> lost_;  ///< workers
-  int left_ = 0;
+  std::set<std::uint64_t> left_;  ///< workers that have ended
 };
 
 }  // namespace distbelief

@@ -16,8 +16,8 @@
 namespace distbelief {
 namespace {
 
-constexpr std::int64_t kBatch = 8;
-constexpr int kWorkers = 3;
+constexpr std::int64_t kPortionBatch = 8;
+constexpr int kPortionWorkers = 3;
 constexpr double kDecay = 0.01;
 
 /// Softmax regression, or with a layer of sigmoids before it.
@@ -37,7 +37,7 @@ class Portions : public testing::TestWithParam<bool> {
  protected:
   /// Objectives of so many iterations; one of the workers falls silent after so many units.
   std::vector<double> train(int iterations, int most_units) {
-    for (int i = 0; i < kWorkers; ++i) {
+    for (int i = 0; i < kPortionWorkers; ++i) {
       job_.start_worker({}, i == 0 ? most_units : 1 << 30);
     }
     Lbfgs lbfgs(job_.vectors(), {.weight_decay = kDecay});
@@ -58,7 +58,7 @@ class Portions : public testing::TestWithParam<bool> {
   /// The same in one place.
   std::vector<double> textbook(int iterations) {
     Replica replica(graph_, job_.table(), {});
-    PortionBatches batches(*data_.train, job_.sampler(), {.batch = kBatch});
+    PortionBatches batches(*data_.train, job_.sampler(), {.batch = kPortionBatch});
     const auto samples = static_cast<std::int64_t>(data_.train->size());
     const auto evaluate = [&](std::vector<double>& x, std::vector<double>& gradient) {
       std::ranges::copy(x, replica.values().begin());
@@ -93,9 +93,10 @@ class Portions : public testing::TestWithParam<bool> {
 
   const SyntheticSplits data_ = make_synthetic(parse_synthetic("classes=3,shape=12,samples=203,seed=3,noise=4"));
   const Graph graph_ = network(GetParam());
-  PortionJob job_{graph_,
-                  *data_.train,
-                  {.workers = kWorkers, .batch = kBatch, .portions = {.portion = kBatch, .most_portions = 3}}};
+  PortionJob job_{
+      graph_,
+      *data_.train,
+      {.workers = kPortionWorkers, .batch = kPortionBatch, .portions = {.portion = kPortionBatch, .most_portions = 3}}};
 };
 
 TEST_P(Portions, WorkersAndServersTakeTheStepsOfOneProcess) {
@@ -110,7 +111,7 @@ TEST_P(Portions, AWorkerThatFallsSilentChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sandblaster, Portions, testing::Bool(),
-                         [](const auto& info) { return info.param ? "network" : "convex"; });
+                         [](const auto& one) { return one.param ? "network" : "convex"; });
 
 }  // namespace
 }  // namespace distbelief

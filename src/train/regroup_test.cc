@@ -3,142 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 #include <thread>
 
 #include "data/test_folder.h"
 #include "metrics/metrics_log.h"
+#include "train/test_moments.h"
+#include "train/test_views.h"
 #include "train/trainer.h"
 #include "transport/local/local_fabric.h"
 
 namespace distbelief {
 namespace {
 
-constexpr int kWorkers = 3;
-constexpr std::int64_t kSamples = 50;  // no batch divides it
+constexpr int kGroupWorkers = 3;
+constexpr std::int64_t kGroupSamples = 50;  // no batch divides it
 constexpr std::int64_t kEpochs = 2;
-constexpr std::int64_t kBatch = 12;
-
-/// A view for each death, as a coordinator would issue it.
-class TestViews {
- public:
-  explicit TestViews(int members) : fabrics_(static_cast<std::size_t>(members)) {
-    for (int rank = 0; rank < members; ++rank) {
-      members_.insert(rank);
-      formed_[rank] = 1;
-    }
-  }
-
-  void add(Fabric& fabric) {
-    const std::scoped_lock lock(mutex_);
-    fabrics_[static_cast<std::size_t>(fabric.rank().value)] = &fabric;
-  }
-  void formed(Rank rank, std::uint32_t epoch) {
-    const std::scoped_lock lock(mutex_);
-    formed_[rank.value] = epoch;
-  }
-  /// It has ended, and is not told of deaths any more. When it was done, groups that stand are not over.
-  void remove(Rank rank) {
-    const std::scoped_lock lock(mutex_);
-    fabrics_[static_cast<std::size_t>(rank.value)] = nullptr;
-    if (members_.erase(rank.value) > 0) {
-      end_views_of_others([this](Rank other) { return formed_[other.value] + 1; });
-    }
-  }
-  void die(Rank rank) {
-    const std::scoped_lock lock(mutex_);
-    members_.erase(rank.value);
-    dead_.insert(rank.value);
-    for (Fabric* fabric : fabrics_) {
-      if (fabric != nullptr && fabric->rank() != rank) {
-        fabric->lose(rank, "died");
-      }
-    }
-    end_views_of_others([](Rank /*other*/) { return 1U; });
-  }
-  bool is_dead(Rank rank) {
-    const std::scoped_lock lock(mutex_);
-    return dead_.contains(rank.value);
-  }
-  std::optional<NextTeam> next(Rank self, std::uint32_t epoch) {
-    std::unique_lock lock(mutex_);
-    const bool came =
-        changed_.wait_for(lock, std::chrono::seconds(30), [&] { return view_ > epoch || dead_.contains(self.value); });
-    if (!came || dead_.contains(self.value)) {
-      return std::nullopt;
-    }
-    NextTeam team = {.epoch = view_, .members = {}};
-    for (const int rank : members_) {
-      team.members.push_back(Rank{rank});
-    }
-    return team;
-  }
-
- private:
-  /// Those from first_of(member) on are over for it.
-  void end_views_of_others(const std::function<std::uint32_t(Rank)>& first_of) {
-    for (Fabric* fabric : fabrics_) {
-      if (fabric == nullptr || !members_.contains(fabric->rank().value)) {
-        continue;
-      }
-      for (std::uint32_t view = first_of(fabric->rank()); view <= view_; ++view) {
-        for (const std::uint32_t epoch : Group::tag_epochs(view)) {
-          fabric->end_epoch(epoch, "a member is gone");
-        }
-      }
-    }
-    ++view_;
-    changed_.notify_all();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Fabric*> fabrics_;
-  std::set<int> members_;
-  std::set<int> dead_;
-  std::map<int, std::uint32_t> formed_;  // by rank
-  std::uint32_t view_ = 1;
-};
-
-/// Dies when its `last`-th message is posted: nothing of it goes out or comes in any more.
-class DyingFabric : public Fabric {
- public:
-  DyingFabric(std::unique_ptr<Fabric> fabric, TestViews& views, int last)
-      : fabric_(std::move(fabric)), views_(views), last_(last) {}
-  Rank rank() const override { return fabric_->rank(); }
-  int size() const override { return fabric_->size(); }
-  Outcome wait(Transfer& transfer, Clock::time_point deadline) override { return fabric_->wait(transfer, deadline); }
-  bool progress(Transfer& transfer) override { return fabric_->progress(transfer); }
-  void cancel(Transfer& transfer) override { fabric_->cancel(transfer); }
-  void lose(Rank peer, const std::string& reason) override { fabric_->lose(peer, reason); }
-  void end_epoch(std::uint32_t epoch, const std::string& reason) override { fabric_->end_epoch(epoch, reason); }
-  int posts() const { return posts_; }
-
- protected:
-  void post(Transfer& transfer) override {
-    if (++posts_ == last_) {
-      for (int peer = 0; peer < size(); ++peer) {
-        if (Rank{peer} != rank()) {
-          fabric_->lose(Rank{peer}, "this process died");
-        }
-      }
-      views_.die(rank());
-    }
-    post_to(*fabric_, transfer);
-  }
-
- private:
-  const std::unique_ptr<Fabric> fabric_;
-  TestViews& views_;
-  const int last_;
-  int posts_ = 0;
-};
-
-struct Died {};
+constexpr std::int64_t kGroupBatch = 12;
 
 struct Ended {
   RunSummary summary;
@@ -152,17 +34,17 @@ class Regrouping : public testing::TestWithParam<const char*> {
     RunConfig config;
     config.model = "mlp";
     config.model_options = {{"hidden", "8"}};
-    config.data = fmt::format("synthetic:classes=3,shape=1x4x4,samples={},test=20,seed=3", kSamples);
-    config.batch = kBatch;
+    config.data = fmt::format("synthetic:classes=3,shape=1x4x4,samples={},test=20,seed=3", kGroupSamples);
+    config.batch = kGroupBatch;
     config.epochs = kEpochs;
     config.threads = 1;
-    config.workers = kWorkers;
+    config.workers = kGroupWorkers;
     config.log_every = 1;
     config.checkpoint_every = 1000;  // only those that are needed: each waits for the disk
     config.lr = 0.02;
     config.algorithm = GetParam();
     if (config.algorithm == "averaging" || config.algorithm == "gossip") {
-      config.batch = kBatch / kWorkers;
+      config.batch = kGroupBatch / kGroupWorkers;
     }
     if (config.algorithm == "averaging") {
       config.average_every = 3;
@@ -170,31 +52,33 @@ class Regrouping : public testing::TestWithParam<const char*> {
     return config;
   }
 
-  /// Trains; `deaths`: at which message a rank dies. What became of each.
-  std::vector<Ended> train(const std::map<int, int>& deaths, const RunConfig& with) {
+  /// Trains; `deaths`: at which message a rank dies; `leaves`: from which on it wants to leave. What became of each.
+  std::vector<Ended> train(const std::map<int, int>& deaths, const RunConfig& with,
+                           const std::map<int, int>& leaves = {}) {
     folder.emplace();
     RunConfig config = with;
     config.out = (folder->path() / "run").string();
     const LockedFolder locked = prepare_run(config, {});
-    std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(kWorkers);
-    TestViews views(kWorkers);
+    std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(kGroupWorkers);
+    TestViews views(kGroupWorkers);
     std::vector<std::unique_ptr<DyingFabric>> dying;
-    for (int rank = 0; rank < kWorkers; ++rank) {
+    for (int rank = 0; rank < kGroupWorkers; ++rank) {
       const auto death = deaths.find(rank);
       dying.push_back(std::make_unique<DyingFabric>(std::move(fabrics[static_cast<std::size_t>(rank)]), views,
                                                     death == deaths.end() ? -1 : death->second));
       views.add(*dying.back());
     }
-    std::vector<Ended> ended(kWorkers);
+    std::vector<Ended> ended(kGroupWorkers);
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < kWorkers; ++rank) {
+    for (int rank = 0; rank < kGroupWorkers; ++rank) {
       threads.emplace_back([&, rank] {
         DyingFabric& fabric = *dying[static_cast<std::size_t>(rank)];
         Group group(fabric, all_ranks(fabric), 1);
+        std::uint32_t stands = 1;
         const Rank self{rank};
         const Team team = {.group = &group,
                            .patience = std::chrono::minutes(1),
-                           .sharers = kWorkers,
+                           .sharers = kGroupWorkers,
                            .next = [&, self](std::uint32_t epoch) { return views.next(self, epoch); },
                            .formed =
                                [&, self](std::uint32_t epoch) {
@@ -202,11 +86,19 @@ class Regrouping : public testing::TestWithParam<const char*> {
                                    throw Died();  // the dead write no files
                                  }
                                  views.formed(self, epoch);
+                                 stands = epoch;
+                               },
+                           .newest = [&] { return stands; },
+                           .leaving =
+                               [&, self] {
+                                 const auto leave = leaves.find(self.value);
+                                 return leave != leaves.end() && fabric.posts() >= leave->second;
                                },
                            .news_of =
                                [&](Rank lost) {
-                                 return views.is_dead(lost)
-                                            ? std::optional(MemberNews{fmt::format("rank {}", lost.value), "died"})
+                                 return views.is_dead(lost) || views.is_gone(lost)
+                                            ? std::optional(MemberNews{fmt::format("rank {}", lost.value),
+                                                                       views.is_dead(lost) ? "died" : ""})
                                             : std::nullopt;
                                },
                            .fenced = [&, self] { return views.is_dead(self); }};
@@ -234,10 +126,13 @@ class Regrouping : public testing::TestWithParam<const char*> {
                     const std::string& what, bool at_the_end = false) {
     SCOPED_TRACE(what);
     const Ended* leader = nullptr;
-    for (int rank = 0; rank < kWorkers; ++rank) {
+    for (int rank = 0; rank < kGroupWorkers; ++rank) {
       const Ended& one = ended[static_cast<std::size_t>(rank)];
       if (deaths.contains(rank)) {
         EXPECT_EQ(one.summary.status, "lost");
+        continue;
+      }
+      if (one.summary.status == "left") {
         continue;
       }
       EXPECT_EQ(one.summary.status, "finished") << one.summary.problem;
@@ -246,10 +141,10 @@ class Regrouping : public testing::TestWithParam<const char*> {
     ASSERT_NE(leader, nullptr);
     EXPECT_TRUE(leader->leads);
     const RunSummary& summary = leader->summary;
-    const std::uint64_t all = kSamples * kEpochs;
+    const std::uint64_t all = kGroupSamples * kEpochs;
     EXPECT_EQ(summary.samples, (SampleAudit{.leased = all, .applied = all}));
-    EXPECT_EQ(summary.workers, kWorkers);
-    int left = kWorkers - static_cast<int>(deaths.size());
+    EXPECT_EQ(summary.workers, kGroupWorkers);
+    int left = kGroupWorkers - static_cast<int>(deaths.size());
     if (at_the_end && summary.workers_at_end < left) {
       --left;  // one was done before the death, and had left
     }
@@ -278,16 +173,9 @@ INSTANTIATE_TEST_SUITE_P(All, Regrouping, testing::Values("allreduce", "sync", "
 TEST_P(Regrouping, ADeathAtAnyMessageLosesNoSampleAndNoFinishedStep) {
   const std::vector<Ended> undisturbed = train({}, config());
   expect_whole(undisturbed, {}, undisturbed[0], "undisturbed");
-  for (int victim = 0; victim < kWorkers; ++victim) {
+  for (int victim = 0; victim < kGroupWorkers; ++victim) {
     const int posts = undisturbed[static_cast<std::size_t>(victim)].posts;
-    // Every message of a step or more in the middle, and some everywhere else: the first join, ends of epochs, the
-    // last.
-    std::set<int> moments;
-    for (int i = 0; i < 12; ++i) {
-      moments.insert(posts / 2 + i);
-      moments.insert(1 + i * (posts - 1) / 11);
-    }
-    for (const int moment : moments) {
+    for (const int moment : moments_of_death(posts, 12, 12)) {
       const std::map<int, int> deaths = {{victim, moment}};
       const std::vector<Ended> ended = train(deaths, config());
       if (ended[static_cast<std::size_t>(victim)].summary.status == "finished") {
@@ -302,12 +190,98 @@ TEST_P(Regrouping, ADeathAtAnyMessageLosesNoSampleAndNoFinishedStep) {
   }
 }
 
+/// Workers that have other shares of a batch than the others.
+class Uneven : public Regrouping {
+ protected:
+  RunConfig uneven() const {
+    RunConfig with = config();
+    with.balance = "5,3,1";
+    return with;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, Uneven, testing::Values("allreduce", "sync"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST_P(Uneven, SharesChangeNothingButWhoComputes) {
+  const std::vector<Ended> equal = train({}, config());
+  const std::vector<Ended> ended = train({}, uneven());
+  expect_whole(ended, {}, equal[0], "uneven");
+  EXPECT_EQ(ended[0].summary.shares, (std::vector<MemberShare>{{0, 7}, {1, 4}, {2, 1}}));
+  EXPECT_EQ(equal[0].summary.shares, (std::vector<MemberShare>{{0, 4}, {1, 4}, {2, 4}}));
+}
+
+TEST_P(Uneven, WhenAMemberDiesTheOthersShareItsPartByTheirSpeeds) {
+  const std::vector<Ended> undisturbed = train({}, uneven());
+  const std::vector<std::vector<MemberShare>> left = {{{1, 9}, {2, 3}}, {{0, 10}, {2, 2}}, {{0, 8}, {1, 4}}};
+  for (int victim = 0; victim < kGroupWorkers; ++victim) {
+    const int posts = undisturbed[static_cast<std::size_t>(victim)].posts;
+    for (int i = 0; i < 8; ++i) {
+      const std::map<int, int> deaths = {{victim, posts / 2 + i}};
+      const std::vector<Ended> ended = train(deaths, uneven());
+      if (ended[static_cast<std::size_t>(victim)].summary.status == "finished") {
+        continue;  // with others' messages in another order it had fewer to post
+      }
+      expect_whole(ended, deaths, undisturbed[0], fmt::format("rank {} died at message {}", victim, posts / 2 + i));
+      EXPECT_EQ(ended[victim == 0 ? 1 : 0].summary.shares, left[static_cast<std::size_t>(victim)]);
+    }
+  }
+}
+
+TEST_P(Regrouping, WhoLeavesAtAnyTimeCostsNoStepAndNoSample) {
+  const std::vector<Ended> undisturbed = train({}, config());
+  for (const std::vector<int>& leavers : {std::vector{2}, {1}, {0}, {0, 1}, {0, 2}, {1, 2}}) {
+    for (const int moment : {1, 8, 15}) {  // of 16 parts of the run
+      std::map<int, int> leaves;
+      for (const int leaver : leavers) {
+        leaves[leaver] = moment * undisturbed[static_cast<std::size_t>(leaver)].posts / 16;
+      }
+      const std::vector<Ended> ended = train({}, config(), leaves);
+      const std::string what = fmt::format("{} leave at {}/16", fmt::join(leavers, " and "), moment);
+      SCOPED_TRACE(what);
+      const auto left = std::ranges::count_if(ended, [](const Ended& one) { return one.summary.status == "left"; });
+      if (moment < 15) {
+        EXPECT_EQ(left, std::ssize(leavers));
+      }
+      const Ended* leader = nullptr;
+      for (const Ended& one : ended) {
+        leader = leader == nullptr && one.summary.status == "finished" ? &one : leader;
+      }
+      ASSERT_NE(leader, nullptr);
+      std::map<int, int> none;
+      for (int i = 0; i < left; ++i) {
+        none[100 + i] = 0;  // so many events, and members fewer
+      }
+      expect_whole(ended, none, undisturbed[0], what);
+      for (const TeamEvent& event : leader->summary.events) {
+        EXPECT_EQ(event.what, TeamEvent::What::left);
+      }
+    }
+  }
+}
+
+TEST_P(Regrouping, ADeathWhileOneLeavesLosesNoSample) {
+  const std::vector<Ended> undisturbed = train({}, config());
+  const int half = undisturbed[1].posts / 2;
+  for (int moment = half; moment < half + 24; moment += kSlowness) {
+    const std::vector<Ended> ended = train({{1, moment}}, config(), {{2, half}});
+    if (ended[1].summary.status != "lost") {
+      continue;
+    }
+    SCOPED_TRACE(fmt::format("rank 1 died at message {}, rank 2 wants to leave from {} on", moment, half));
+    EXPECT_EQ(ended[2].summary.status, "left");
+    EXPECT_EQ(ended[0].summary.status, "finished") << ended[0].summary.problem;
+    EXPECT_EQ(ended[0].summary.samples,
+              (SampleAudit{.leased = kGroupSamples * kEpochs, .applied = kGroupSamples * kEpochs}));
+    EXPECT_EQ(ended[0].summary.events.size(), 2U);
+  }
+}
+
 TEST_P(Regrouping, TwoDeathsLeaveOneThatEndsTheRun) {
   const std::vector<Ended> undisturbed = train({}, config());
-  for (int survivor = 0; survivor < kWorkers; ++survivor) {
+  for (int survivor = 0; survivor < kGroupWorkers; ++survivor) {
     for (const int apart : {0, 1, 5, 60}) {
       std::map<int, int> deaths;
-      for (int victim = 0; victim < kWorkers; ++victim) {
+      for (int victim = 0; victim < kGroupWorkers; ++victim) {
         if (victim != survivor) {
           const int posts = undisturbed[static_cast<std::size_t>(victim)].posts;
           deaths[victim] = deaths.empty() ? posts / 2 : posts / 2 + apart;  // all have joined by then
@@ -341,9 +315,9 @@ TEST_P(Regrouping, KeepsTheBatchOrTheWorkersShareOfIt) {
     const std::vector<Ended> ended = train({{2, undisturbed[2].posts / 2}}, with);
     const RunSummary& summary = ended[0].summary;
     EXPECT_EQ(summary.status, "finished");
-    EXPECT_EQ(summary.samples.applied, static_cast<std::uint64_t>(kSamples * kEpochs));
-    EXPECT_EQ(summary.batch, synchronous && rule == "global" ? kBatch : kBatch * 2 / 3);
-    EXPECT_EQ(summary.batch_per_worker, synchronous && rule == "global" ? kBatch / 2 : kBatch / 3);
+    EXPECT_EQ(summary.samples.applied, static_cast<std::uint64_t>(kGroupSamples * kEpochs));
+    EXPECT_EQ(summary.batch, synchronous && rule == "global" ? kGroupBatch : kGroupBatch * 2 / 3);
+    EXPECT_EQ(summary.batch_per_worker, synchronous && rule == "global" ? kGroupBatch / 2 : kGroupBatch / 3);
     for (const MetricsRow& row : read_metrics(summary.folder / "metrics.jsonl")) {
       const bool before = row.step <= summary.events.at(0).step;
       if (const std::optional<double> rate = row.value("learning_rate")) {

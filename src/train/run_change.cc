@@ -33,7 +33,7 @@ bool have_same_servers(const RunConfig& before, const RunConfig& now) {
   if (!is_served(before) || !is_served(now)) {
     return false;
   }
-  const bool same_places = before.servers == now.servers && (now.servers > 0 || before.workers == now.workers);
+  const bool same_places = before.servers == now.servers && before.shelves == now.shelves && (now.servers > 0 || before.workers == now.workers);
   const bool same_units = is_synchronous(before) == is_synchronous(now) && unit_samples(before) == unit_samples(now) &&
                           (!is_synchronous(now) || (before.batch == now.batch && before.workers == now.workers &&
                                                     before.backup_workers == now.backup_workers));

@@ -1,9 +1,8 @@
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "strategy/step_exchange.h"
 #include "tensor/vector_ops.h"
 #include "train/report_json.h"
@@ -13,11 +12,9 @@
 namespace distbelief {
 namespace {
 
-using nlohmann::json;
+Json sums_json(const LossSums& sums) { return {{"loss", sums.loss}, {"correct", sums.correct}, {"rows", sums.rows}}; }
 
-json sums_json(const LossSums& sums) { return {{"loss", sums.loss}, {"correct", sums.correct}, {"rows", sums.rows}}; }
-
-LossSums sums_from(const json& value) { return {value.at("loss"), value.at("correct"), value.at("rows")}; }
+LossSums sums_from(const Json& value) { return {value.at("loss"), value.at("correct"), value.at("rows")}; }
 
 /// A second place holds all that a run needs to go on there: its configuration, metrics and checkpoints.
 void copy_checkpoint(const std::filesystem::path& second, const CheckpointState& saved,
@@ -36,7 +33,7 @@ void copy_checkpoint(const std::filesystem::path& second, const CheckpointState&
 }  // namespace
 
 std::string state_text(const TrainingState& state, const std::map<std::string, std::vector<std::uint64_t>>& numbers) {
-  return json_text(json{{"numbers", numbers},
+  return json_text(Json{{"numbers", numbers},
                         {"epoch_sums", sums_json(state.epoch_sums)},
                         {"logged_sums", sums_json(state.logged_sums)},
                         {"train_seconds", state.train_seconds},
@@ -50,13 +47,14 @@ std::string state_text(const TrainingState& state, const std::map<std::string, s
                         {"steps_per_epoch", state.steps_per_epoch},
                         {"schedule_ahead", state.schedule_ahead},
                         {"events", team_events_json(state.events)},
+                        {"shares", member_shares_json(state.shares)},
                         {"last", epoch_report_json(state.last)}});
 }
 
 void parse_state(const std::string& text, const std::string& file, TrainingState& state,
                  std::map<std::string, std::vector<std::uint64_t>>& numbers) {
   try {
-    const json root = json::parse(text);
+    const Json root = parse_json(text);
     numbers = root.at("numbers").get<std::map<std::string, std::vector<std::uint64_t>>>();
     state.epoch_sums = sums_from(root.at("epoch_sums"));
     state.logged_sums = sums_from(root.at("logged_sums"));
@@ -71,8 +69,9 @@ void parse_state(const std::string& text, const std::string& file, TrainingState
     state.sent_bytes = root.at("sent_bytes");
     state.steps_per_epoch = root.at("steps_per_epoch");
     state.schedule_ahead = root.at("schedule_ahead");
-    state.events = team_events_from(root.value("events", json::array()));
-  } catch (const json::exception& error) {
+    state.events = team_events_from(root.value("events", Json::array()));
+    state.shares = member_shares_from(root.value("shares", Json::array()));
+  } catch (const JsonError& error) {
     throw FileError(fmt::format("{}: the state of the run is damaged: {}", file, error.what()));
   }
 }
@@ -214,8 +213,8 @@ std::string Trainer::Run::join_team() {
     marks = ledger.save();
     later = epochs_text(later_epochs);
   }
-  for (std::string* part : {&text, &marks, &later}) {
-    if (const Outcome outcome = team.share(*part); !outcome.ok()) {
+  for (std::string* piece : {&text, &marks, &later}) {
+    if (const Outcome outcome = team.share(*piece); !outcome.ok()) {
       return lost_text(outcome);
     }
   }
@@ -233,7 +232,9 @@ std::string Trainer::Run::join_team() {
   }
   return agreed([this] {
            share_out();
-           return strategy->join();
+           StepReport report = strategy->join();
+           joined = joined || (part && report.outcome == StepReport::Outcome::stepped);
+           return report;
          })
       .culprit;
 }

@@ -8,14 +8,13 @@
 #include "train/core_share.h"
 #include "train/cut_shares.h"
 #include "train/model_cut.h"
+#include "train/part_epochs.h"
 #include "train/speed_probe.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
 namespace {
 
-/// Groups of a view beside that of all: three of the parts of a copy, one of a part's copies, one to write files.
-constexpr std::uint32_t kGroupsOfAView = 8;
 /// Of the group of all processes with servers; those of copies and of servers have others.
 constexpr std::uint32_t kSpeedEpoch = 0x48;
 
@@ -95,34 +94,52 @@ void Trainer::Run::take_part() {
     return;
   }
   check(team.group != nullptr && team.size() == grid.processes(), "a worker for each part of each copy");
+  hold_part();
+}
+
+void Trainer::Run::hold_part() {
+  if (grid.parts() == 1) {
+    return;
+  }
+  const GridPlace place = place_in(grid, team.position());
+  part.emplace(part_of(graph, table, partition, place.stage, place.tensor));
+  take_place();
+}
+
+void Trainer::Run::take_place() {
   grid_place = place_in(grid, team.position());
-  part.emplace(part_of(graph, table, partition, grid_place.stage, grid_place.tensor));
   Fabric& fabric = team.group->fabric();
-  check(team.group->epoch() < 0x80, "epochs of the groups below are from there on");
-  const std::uint32_t epoch = 0x80 + team.group->epoch() % 8 * kGroupsOfAView;
+  const std::uint32_t view = team.group->epoch();
+  check(view <= kMostPartViews, "there are epochs for its groups");
   std::vector<Rank> copies;
   for (int copy = 0; copy < grid.replicas; ++copy) {
     const int process = process_at(grid, {copy, grid_place.stage, grid_place.tensor});
     copies.push_back(team.group->members()[static_cast<std::size_t>(process)]);
   }
-  column.emplace(fabric, copies, epoch + 3);
-  team.column = &*column;
+  groups.push_back(std::make_unique<Group>(fabric, copies, part_epoch(view, PartGroup::column)));
+  team.column = groups.back().get();
   const auto first = team.group->members().begin() + grid_place.replica * grid.parts();
   const std::vector<Rank> parts(first, first + grid.parts());
-  link_parts(fabric, parts, epoch);
+  link_parts(fabric, parts, part_epoch(view, PartGroup::parts));
+  if (parted) {
+    old_parted.push_back(std::move(parted));
+  }
   if (grid_place.replica == 0) {
     parted = std::make_unique<PartedModel>(
         graph, table, part->table, partition, fabric,
-        PartedModel::Options{.members = parts, .epoch = epoch + 4, .patience = team.patience});
+        PartedModel::Options{.members = parts, .epoch = part_epoch(view, PartGroup::files), .patience = team.patience});
   }
 }
 
 void Trainer::Run::link_parts(Fabric& fabric, const std::vector<Rank>& members, std::uint32_t epoch) {
+  if (part_links) {
+    old_links.push_back(std::move(part_links));
+  }
   part_links = std::make_unique<PartLinks>(fabric, PartLinks::Options{.members = members,
-                                                                 .tensor = grid.tensor,
-                                                                 .epoch = epoch,
-                                                                 .patience = team.patience,
-                                                                 .watch = &team.activity->compute()});
+                                                                      .tensor = grid.tensor,
+                                                                      .epoch = epoch,
+                                                                      .patience = team.patience,
+                                                                      .watch = &team.activity->compute()});
 }
 
 std::vector<PartedModel::List> Trainer::Run::lists() {
@@ -217,10 +234,13 @@ StepReport Trainer::Run::agreed(const std::function<StepReport()>& step) const {
     return report;
   }
   const Clock::time_point deadline = Clock::now() + team.patience;
-  std::array<double, 2> told = {report.stop ? 1.0 : 0.0,
-                                report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0};
+  std::array<double, 2> told = {report.stop ? 1.0 : 0.0, report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0};
   if (const Outcome outcome = team.group->all_reduce(told, deadline); !outcome.ok()) {
-    return lost_report(outcome);
+    StepReport lost = lost_report(outcome);
+    lost.completed = report.outcome == StepReport::Outcome::stepped;  // what was done here stays
+    lost.sums = report.sums;
+    lost.updates = report.updates;
+    return lost;
   }
   report.stop = told[0] > 0;
   if (told[1] > 0) {

@@ -16,13 +16,12 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "metrics/machine.h"
 #include "train/trainer_run.h"
 
@@ -36,7 +35,7 @@ constexpr const char* kPlace = "place";
 constexpr const char* kMembers = "members";
 
 std::string rows_text(const LastRows& rows) {
-  nlohmann::json list = nlohmann::json::array();
+  Json list = Json::array();
   for (const auto& [number, row] : rows) {
     list.push_back(
         {{"number", number}, {"step", row.step}, {"epoch", row.epoch}, {"time", row.time}, {"values", row.values}});
@@ -46,9 +45,9 @@ std::string rows_text(const LastRows& rows) {
 
 LastRows rows_from(const std::string& text) {
   LastRows rows;
-  for (const nlohmann::json& entry : nlohmann::json::parse(text)) {
+  for (const Json& entry : parse_json(text)) {
     MetricsRow row = {.step = entry.at("step"), .epoch = entry.at("epoch"), .time = entry.at("time"), .values = {}};
-    for (const nlohmann::json& value : entry.at("values")) {
+    for (const Json& value : entry.at("values")) {
       const bool known = !value.at(1).is_null();  // JSON has no NaN
       row.values.emplace_back(value.at(0).get<std::string>(), known ? value.at(1).get<double>() : std::nan(""));
     }
@@ -59,10 +58,19 @@ LastRows rows_from(const std::string& text) {
 
 }  // namespace
 
+std::uint64_t Trainer::Run::ending_number(const std::string& ending) {
+  return static_cast<std::uint64_t>(std::ranges::find(kEnds, ending) - kEnds.begin());
+}
+
+std::string Trainer::Run::ending_text(std::uint64_t number) {
+  return std::string(kEnds[std::min<std::uint64_t>(number, kEnds.size() - 1)]);
+}
+
 void Trainer::Run::remember_common() {
   if (team.next && !strategy->in_step() && strategy->holds_state()) {
     if (!common || common->state.step != state.step || common->state.epoch != state.epoch) {
-      common = CommonPoint{CarriedState::of(*replica, *strategy), state, ledger.save(), epochs_text(later_epochs), last_rows};
+      common = CommonPoint{CarriedState::of(*replica, *strategy), state, ledger.save(), epochs_text(later_epochs),
+                           last_rows};
     }
   }
 }
@@ -82,6 +90,9 @@ bool Trainer::Run::regroup(std::uint32_t after) {
     return false;
   }
   doing(WorkerActivity::Kind::meeting);
+  if (is_cut()) {
+    return regroup_parts(after);
+  }
   if (!joined && team.leads()) {
     joined = true;  // what the others were to get from it is still there
     remember_common();
@@ -94,15 +105,8 @@ bool Trainer::Run::regroup(std::uint32_t after) {
       return false;
     }
     after = next->epoch;
-    if (team.admit) {
-      const std::optional<std::uint32_t> others = team.admit(*next);
-      if (!others) {
-        continue;  // the next view is without who could not be reached
-      }
-      if (*others > next->epoch) {
-        after = *others - 1;
-        continue;
-      }
+    if (!admit(*next, after)) {
+      continue;
     }
     auto group = std::make_unique<Group>(team.group->fabric(), next->members, next->epoch);
     Agreement agreement = agree_on_point(*group, point);
@@ -133,6 +137,21 @@ bool Trainer::Run::regroup(std::uint32_t after) {
   }
 }
 
+bool Trainer::Run::admit(const NextTeam& next, std::uint32_t& after) const {
+  if (!team.admit) {
+    return true;
+  }
+  const std::optional<std::uint32_t> others = team.admit(next);
+  if (!others) {
+    return false;  // the next view is without who could not be reached
+  }
+  if (*others > next.epoch) {
+    after = *others - 1;
+    return false;
+  }
+  return true;
+}
+
 Trainer::Run::Agreement Trainer::Run::agree_on_point(Group& group, std::optional<CommonPoint>& own) {
   const Clock::time_point deadline = Clock::now() + team.patience;
   std::vector<std::uint64_t> told(kPlaceNumbers * static_cast<std::size_t>(group.size()));
@@ -145,15 +164,15 @@ Trainer::Run::Agreement Trainer::Run::agree_on_point(Group& group, std::optional
     mine[1] = static_cast<std::uint64_t>(own->state.step);
     mine[2] = own->state.epoch;
   }
-  place_of(group.position())[3] = static_cast<std::uint64_t>(std::ranges::find(kEnds, ending) - kEnds.begin());
+  place_of(group.position())[3] = ending_number(ending);
   Agreement agreement;
   agreement.outcome = group.all_gather(told, deadline);
   if (!agreement.outcome.ok()) {
     return agreement;
   }
   for (int position = 0; position < group.size(); ++position) {
-    const std::uint64_t end = std::min<std::uint64_t>(place_of(position)[3], kEnds.size() - 1);
-    agreement.ending = end > 0 ? kEnds[end] : agreement.ending;
+    const std::string end = ending_text(place_of(position)[3]);
+    agreement.ending = end.empty() ? agreement.ending : end;
   }
   int source = 0;
   for (int position = 1; position < group.size(); ++position) {
@@ -164,50 +183,50 @@ Trainer::Run::Agreement Trainer::Run::agree_on_point(Group& group, std::optional
     agreement.somebody_knows = false;
     return agreement;
   }
-  std::string text, rows;
   CommonPoint staged;
-  CommonPoint* shared = &staged;
+  CommonPoint& shared = group.position() == source ? *own : staged;
+  agreement.outcome = share_place(group, source, shared, agreement.before, deadline);
+  if (agreement.outcome.ok()) {
+    agreement.outcome = shared.carried.share(group, source, deadline);
+  }
+  if (agreement.outcome.ok()) {
+    agreement.point = std::move(shared);
+  }
+  return agreement;
+}
+
+Outcome Trainer::Run::share_place(Group& group, int source, CommonPoint& point, std::vector<Rank>& before,
+                                  Clock::time_point deadline) {
+  std::string text, rows;
   if (group.position() == source) {
     std::map<std::string, std::vector<std::uint64_t>> numbers;
-    const TrainingState& here = own->state;
+    const TrainingState& here = point.state;
     numbers[kPlace] = {static_cast<std::uint64_t>(here.step), here.epoch, here.position,
                        static_cast<std::uint64_t>(checkpointed_step + 1)};
     for (const Rank rank : team.group->members()) {
       numbers[kMembers].push_back(static_cast<std::uint64_t>(rank.value));
     }
     text = state_text(here, numbers);
-    rows = rows_text(own->rows);
-    shared = &*own;
+    rows = rows_text(point.rows);
   }
-  for (std::string* part : {&text, &rows, &shared->ledger, &shared->later}) {
-    if (agreement.outcome.ok()) {
-      agreement.outcome = share_text(group, source, *part, deadline);
+  for (std::string* piece : {&text, &rows, &point.ledger, &point.later}) {
+    if (Outcome outcome = share_text(group, source, *piece, deadline); !outcome.ok()) {
+      return outcome;
     }
   }
-  if (agreement.outcome.ok()) {
-    agreement.outcome = shared->carried.share(group, source, deadline);
-  }
-  if (!agreement.outcome.ok()) {
-    return agreement;
-  }
   std::map<std::string, std::vector<std::uint64_t>> numbers;
-  parse_state(text, "the message of a member that is left", staged.state, numbers);
+  parse_state(text, "the message of a member that is left", point.state, numbers);
   const std::vector<std::uint64_t>& place = numbers.at(kPlace);
-  staged.state.step = static_cast<std::int64_t>(place.at(0));
-  staged.state.epoch = place.at(1);
-  staged.state.position = place.at(2);
-  staged.rows = rows_from(rows);
+  point.state.step = static_cast<std::int64_t>(place.at(0));
+  point.state.epoch = place.at(1);
+  point.state.position = place.at(2);
+  point.rows = rows_from(rows);
   checkpointed_step = static_cast<std::int64_t>(place.at(3)) - 1;
-  if (shared != &staged) {
-    staged.carried = std::move(shared->carried);
-    staged.ledger = std::move(shared->ledger);
-    staged.later = std::move(shared->later);
-  }
-  agreement.point = std::move(staged);
+  before.clear();
   for (const std::uint64_t rank : numbers.at(kMembers)) {
-    agreement.before.push_back(Rank{static_cast<int>(rank)});
+    before.push_back(Rank{static_cast<int>(rank)});
   }
-  return agreement;
+  return {};
 }
 
 void Trainer::Run::go_on_from(CommonPoint& point) {
@@ -222,16 +241,6 @@ void Trainer::Run::go_on_from(CommonPoint& point) {
   joined = true;
 }
 
-Outcome Trainer::Run::agree_on_newest(std::uint32_t& epoch) const {
-  std::vector<std::uint64_t> known(static_cast<std::size_t>(team.size()));
-  known[static_cast<std::size_t>(team.position())] = team.newest();
-  Outcome outcome = team.group->all_gather(known, Clock::now() + team.patience);
-  if (outcome.ok()) {
-    epoch = static_cast<std::uint32_t>(*std::ranges::max_element(known));
-  }
-  return outcome;
-}
-
 void Trainer::Run::note_changes(const std::vector<Rank>& before) {
   const std::vector<Rank>& now = team.group->members();
   const auto is_in = [](Rank rank, const std::vector<Rank>& ranks) {
@@ -242,13 +251,20 @@ void Trainer::Run::note_changes(const std::vector<Rank>& before) {
   std::ranges::copy_if(now, std::back_inserter(changed), [&](Rank rank) { return !is_in(rank, before); });
   std::string text;
   for (const Rank rank : changed) {
-    const bool joined = is_in(rank, now);
-    const std::optional<MemberNews> news = team.news_of(rank);
-    if (news && (joined || !news->why.empty())) {  // who was done is not lost
-      state.events.push_back(
-          {joined ? TeamEvent::What::joined : TeamEvent::What::lost, news->who, news->why, state.step});
-      text += fmt::format("{}{} {}", text.empty() ? "" : "; ", news->who, joined ? "joined" : news->why);
+    const bool came = is_in(rank, now);
+    std::optional<MemberNews> news = team.news_of(rank);
+    if (!news && !came) {  // it was lost before this member came
+      news = MemberNews{fmt::format("worker {}", rank.value), "was lost"};
     }
+    if (!news || (!came && news->why.empty() && !ending.empty())) {
+      continue;  // it was done
+    }
+    const TeamEvent::What what = came                ? TeamEvent::What::joined
+                                 : news->why.empty() ? TeamEvent::What::left
+                                                     : TeamEvent::What::lost;
+    state.events.push_back({what, news->who, news->why, state.step});
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", news->who,
+                        what == TeamEvent::What::lost ? news->why : name_of(what));
   }
   if (team.leads() && !text.empty()) {
     observer.note(fmt::format("{}: {} after step {}", text,
@@ -294,6 +310,9 @@ bool Trainer::Run::open_files() {
     }
     state.metrics_rows = metrics->rows();
     events = std::make_unique<EventFile>(folder->path(), this_machine().host, wall_clock(), state.step);
+  }
+  if (part) {
+    return true;  // all parts write the one below together
   }
   // The leader may not have come to write the one that the others count on.
   write_checkpoint(state.best_step == state.step ? std::optional(state.best_score) : std::nullopt);

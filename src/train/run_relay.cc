@@ -1,21 +1,16 @@
 #include "train/run_relay.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "train/report_json.h"
 
 namespace distbelief {
-namespace {
-
-using nlohmann::json;
-
-}  // namespace
+namespace {}  // namespace
 
 void RunRelay::started(const std::vector<std::string>& lines) {
-  send_(json_text(json{{"event", "started"}, {"lines", lines}}));
+  send_(json_text(Json{{"event", "started"}, {"lines", lines}}));
 }
 
 void RunRelay::stepped(const ProgressState& state) {
@@ -24,28 +19,28 @@ void RunRelay::stepped(const ProgressState& state) {
     return;
   }
   told_ = now;
-  send_(json_text(json{{"event", "stepped"},
-                 {"epoch", state.epoch},
-                 {"epochs", state.epochs},
-                 {"step", state.step},
-                 {"steps", state.steps},
-                 {"loss", state.loss},
-                 {"accuracy", state.accuracy ? json(*state.accuracy) : json(nullptr)},
-                 {"samples_per_second", state.samples_per_second}}));
+  send_(json_text(Json{{"event", "stepped"},
+                       {"epoch", state.epoch},
+                       {"epochs", state.epochs},
+                       {"step", state.step},
+                       {"steps", state.steps},
+                       {"loss", state.loss},
+                       {"accuracy", number_or_null(state.accuracy)},
+                       {"samples_per_second", state.samples_per_second}}));
 }
 
 void RunRelay::epoch_ended(const EpochReport& report) {
-  send_(json_text(json{{"event", "epoch_ended"}, {"report", epoch_report_json(report)}}));
+  send_(json_text(Json{{"event", "epoch_ended"}, {"report", epoch_report_json(report)}}));
 }
 
-void RunRelay::note(std::string_view text) { send_(json_text(json{{"event", "note"}, {"text", text}})); }
+void RunRelay::note(std::string_view text) { send_(json_text(Json{{"event", "note"}, {"text", text}})); }
 
 void RunRelay::ended(const RunSummary& summary) {
-  send_(json_text(json{{"event", "ended"}, {"summary", run_summary_json(summary)}}));
+  send_(json_text(Json{{"event", "ended"}, {"summary", run_summary_json(summary)}}));
 }
 
 std::optional<RunSummary> replay_line(const std::string& line, RunObserver& observer) {
-  const json value = json::parse(line, nullptr, false);
+  const Json value = try_parse_json(line);
   const std::string event = value.is_object() ? value.value("event", "") : "";
   try {
     if (event == "started") {
@@ -68,22 +63,21 @@ std::optional<RunSummary> replay_line(const std::string& line, RunObserver& obse
     } else {
       observer.note(line);
     }
-  } catch (const json::exception&) {
+  } catch (const JsonError&) {
     observer.note(line);
   }
   return std::nullopt;
 }
 
-std::optional<RunSummary> written_summary(const std::filesystem::path& folder,
-                                          std::filesystem::file_time_type since) {
+std::optional<RunSummary> written_summary(const std::filesystem::path& folder, std::filesystem::file_time_type since) {
   const std::filesystem::path file = folder / "summary.json";
   std::error_code missing;
   if (std::filesystem::last_write_time(file, missing) < since || missing) {
     return std::nullopt;
   }
   try {
-    const json root = json::parse(read_file(file));
-    const json& samples = root.at("samples");
+    const Json root = parse_json(read_file(file));
+    const Json& samples = root.at("samples");
     RunSummary summary;
     summary.status = root.at("status");
     summary.workers = root.at("workers");
@@ -106,7 +100,7 @@ std::optional<RunSummary> written_summary(const std::filesystem::path& folder,
                        .lost = samples.at("lost"),
                        .duplicated = samples.at("duplicated")};
     return summary;
-  } catch (const json::exception&) {
+  } catch (const JsonError&) {
     return std::nullopt;
   }
 }

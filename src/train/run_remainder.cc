@@ -1,9 +1,8 @@
 #include "train/run_remainder.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "train/trainer_run.h"
 
@@ -22,11 +21,11 @@ std::optional<RunEnd> end_of(const RunFolder& folder, std::int64_t step) {
     return std::nullopt;
   }
   try {
-    const auto root = nlohmann::json::parse(read_file(folder.summary()));
+    const auto root = parse_json(read_file(folder.summary()));
     const RunEnd end = {.status = root.at("status"), .epochs = root.at("epochs")};
     const bool complete = end.status == "finished" || end.status == "stopped early";
     return complete && root.at("steps") == step ? std::optional(end) : std::nullopt;
-  } catch (const nlohmann::json::exception&) {
+  } catch (const JsonError&) {
     return std::nullopt;
   }
 }
@@ -82,8 +81,7 @@ std::string other_samples(const std::filesystem::path& folder, const RunConfig& 
                      config.data, samples, samples_of_run);
 }
 
-void expect_samples_of_run(const std::filesystem::path& path, const RunConfig& config,
-                           const PlanKnowledge& knowledge) {
+void expect_samples_of_run(const std::filesystem::path& path, const RunConfig& config, const PlanKnowledge& knowledge) {
   const RunConfig before = config_of_run(path);
   if (before.data == config.data && before.data_dir == config.data_dir && before.validation == config.validation &&
       before.model == config.model && before.model_options == config.model_options) {

@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "metrics/machine.h"
 #include "metrics/report.h"
 #include "models/model_text.h"
@@ -15,12 +14,6 @@
 
 namespace distbelief {
 namespace {
-
-using nlohmann::ordered_json;
-
-ordered_json number_or_null(const std::optional<double>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
 
 /// The rows that a history's curves need; an epoch's own loss is drawn with the others' training loss.
 ReportData report_data(const RunSummary& summary, const RunConfig& config, const Graph& graph,
@@ -63,7 +56,7 @@ ReportData report_data(const RunSummary& summary, const RunConfig& config, const
 }  // namespace
 
 std::string summary_text(const RunSummary& summary, const RunConfig& config) {
-  ordered_json root;
+  Json root;
   root["status"] = summary.status;
   root["algorithm"] = config.algorithm;
   root["model"] = summary.model;
@@ -73,6 +66,9 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["steps"] = summary.steps;
   root["batch"] = summary.batch;
   root["batch_per_worker"] = summary.batch_per_worker;
+  if (!summary.shares.empty()) {
+    root["shares"] = member_shares_json(summary.shares);
+  }
   root["optimizer"] = config.optimizer;
   root["workers"] = summary.workers;
   root["workers_at_end"] = summary.workers_at_end;
@@ -80,7 +76,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["servers"] = summary.servers;
   root["threads"] = summary.threads;
   root["thread_mode"] = summary.thread_mode;
-  root["train_loss"] = summary.epochs > 0 ? ordered_json(summary.last.train_loss) : ordered_json(nullptr);
+  root["train_loss"] = summary.epochs > 0 ? Json(summary.last.train_loss) : Json(nullptr);
   if (summary.last.validation_loss) {
     root["validation_loss"] = *summary.last.validation_loss;
     root["validation_accuracy"] = number_or_null(summary.last.validation_accuracy);
@@ -94,6 +90,9 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   root["model_step"] = summary.model_step;
   root["peak_memory_bytes"] = peak_memory_bytes();
   root["sent_bytes"] = summary.sent_bytes;
+  if (summary.server_bytes_moved > 0) {
+    root["server_bytes_moved"] = summary.server_bytes_moved;
+  }
   const SampleAudit& audit = summary.samples;
   root["samples"] = {{"leased", audit.leased},
                      {"applied", audit.applied},
@@ -108,7 +107,7 @@ std::string summary_text(const RunSummary& summary, const RunConfig& config) {
   }
   if (summary.staleness) {
     const StalenessCounts& counts = *summary.staleness;
-    ordered_json histogram = ordered_json::object();
+    Json histogram = Json::object();
     for (std::size_t i = 0; i < counts.units.size(); ++i) {
       if (counts.units[i] > 0) {
         histogram[i < StalenessCounts::kMost ? std::to_string(i) : fmt::format("{}+", i)] = counts.units[i];
@@ -172,8 +171,8 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.model = graph.name();
   summary.data = data.name;
   summary.parameters = table.parameter_count();
-  summary.workers = static_cast<int>(config.workers);
-  summary.workers_at_end = team.workers();
+  summary.workers = static_cast<int>(team.went_back != nullptr ? original.workers : config.workers);
+  summary.workers_at_end = workers_seen.value_or(team.workers());
   summary.events = state.events;
   summary.servers = team.served != nullptr && !team.served->inside ? team.served->servers : 0;
   summary.staleness = staleness;
@@ -181,6 +180,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.restarts = team.restarts;
   summary.batch = global_batch;
   summary.batch_per_worker = worker_batch;
+  summary.shares = batch_shares();
   summary.threads = static_cast<int>(config.threads);
   summary.thread_mode = config.thread_mode;
   summary.steps = state.step;
@@ -189,6 +189,7 @@ void Trainer::Run::write_results(RunSummary& summary) {
   summary.train_seconds = state.train_seconds;
   summary.samples = served_audit ? *served_audit : ledger.total();
   summary.sent_bytes = state.sent_bytes;
+  summary.server_bytes_moved = moved_bytes ? moved_bytes() : 0;
   summary.folder = config.out;
   summary.has_classes = data.train->spec().classes > 0;
   summary.model_step = state.step;

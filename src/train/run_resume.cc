@@ -50,7 +50,7 @@ void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
     return;
   }
   const std::size_t expected =
-      std::max<std::size_t>(1, all_parts.size()) * static_cast<std::size_t>(team.served->servers);
+      std::max<std::size_t>(1, all_parts.size()) * static_cast<std::size_t>(shelves_of(*team.served, table.size()));
   if (restored->servers.size() != expected) {
     throw FileError(
         fmt::format("{}: expected {} states of servers, found {}", where, expected, restored->servers.size()));
@@ -126,7 +126,7 @@ void Trainer::Run::take_from_servers(const Checkpoint& checkpoint, const RunConf
                                      std::map<std::string, std::vector<std::uint64_t>>& numbers) {
   resumed = resumed_state(checkpoint, before, numbers);
   if (resumed->rate_factor < 1) {
-    changes.emplace_back("        rates that were lowered against divergence are whole again");
+    resume_changes.emplace_back("        rates that were lowered against divergence are whole again");
   }
   ledger.add_closed(resumed->progress.closed);
   later_epochs = std::move(resumed->progress.epochs);
@@ -226,14 +226,18 @@ bool Trainer::Run::restore() {
   checkpointed_step = state.step;
   const RunChange change = change_of(before, config);
   if (const std::string text = change_text(before, config); !text.empty()) {
-    changes.push_back("now     " + text);
+    resume_changes.push_back("now     " + text);
   }
   if (!change.same_rule && !is_sandblaster(config)) {
-    changes.push_back("        the optimizer's state begins anew");
+    resume_changes.push_back("        the optimizer's state begins anew");
   }
   if (team.served != nullptr) {
     read_named_arrays(table, checkpoint.values(), "", replica->values());
-    if (change.same_servers || is_sandblaster(config)) {
+    // States of an older program are of servers, not of shelves, and are cut anew.
+    const auto states = std::max<std::size_t>(1, all_parts.size()) * static_cast<std::size_t>(team.served->servers);
+    const bool is_of_servers = shelves_of(*team.served, table.size()) != team.served->servers &&
+                               checkpoint.has_blob(server_blob(states - 1)) && !checkpoint.has_blob(server_blob(states));
+    if ((change.same_servers && !is_of_servers) || is_sandblaster(config)) {
       restore_served(checkpoint);
     } else {
       resumed = resumed_state(checkpoint, before, numbers);

@@ -279,6 +279,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
                                                 .tolerance = config.tolerance})};
   served_state = [&blasting](CheckpointState& saved) { return blasting.add_state(saved); };
   served_bytes = [&leader] { return leader.traffic(); };
+  moved_bytes = [&links] { return links.bytes_moved(); };
   if (note) {
     blasting.take_over(*note);
   } else {
@@ -289,16 +290,17 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   if (blasting.servers.ok()) {
     blasting.begin_evaluation();
   }
-  const auto workers_left = [&] {
-    return served.inside ? served.workers - books.wait(Clock::now()).left : served.workers_left();
-  };
-  const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
+  const auto workers_left = [&] { return books.staying(served.workers_left()); };
+  const auto somebody_died = [&] { return is_without_a_worker(); };
   Clock::time_point looked_at = Clock::now();
   while (blasting.goes_on()) {
     if (deposed(looked_at)) {
       return end_deposed();
     }
     const int left = workers_left();
+    if (!stop_requested()) {  // then all go, and nobody wants to know
+      note_team_changes(static_cast<int>(served.workers_left().size()));
+    }
     const bool died = somebody_died();
     const PortionBooks::Progress progress = books.wait(Clock::now() + kEvaluationTurn);
     state.train_seconds = seconds_before + seconds_since(begin);
@@ -330,7 +332,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
                                       : std::nullopt,
                       .samples_per_second = elapsed > 0 ? static_cast<double>(progress.sums.rows) / elapsed : 0});
     if (!served.is_worker()) {
-      let_go_wrong(links.server(), stop_requested);
+      let_go_wrong(links.pushes(), stop_requested);
     }
   }
   if (deposed(looked_at)) {
@@ -342,8 +344,8 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   if (blasting.stops_early && summary.status == "finished") {
     summary.status = "stopped early";
   }
-  if (blasting.servers.ok() && summary.status != "diverged" && (summary.status != "lost" || !served.inside) &&
-      !has_checkpoint() && state.epoch > 0) {
+  if (blasting.servers.ok() && summary.status != "diverged" &&
+      (summary.status != "lost" || !served.ends_with_a_worker()) && !has_checkpoint() && state.epoch > 0) {
     write_checkpoint(std::nullopt);
   }
   if (summary.status == "lost" && checkpointed_step != state.step) {

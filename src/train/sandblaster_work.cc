@@ -1,4 +1,6 @@
 // What a worker of a Sandblaster run does: portions, as long as there are some.
+#include <fmt/format.h>
+
 #include "base/clock.h"
 #include "strategy/portion_worker.h"
 #include "strategy/step_exchange.h"
@@ -29,7 +31,7 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
   Outcome outcome;
   std::optional<Work> work;
   while (outcome.ok()) {
-    doing(WorkerActivity::Kind::gathering);
+    team.activity->begin(WorkerActivity::Kind::gathering, place.step);
     outcome = worker.next(work, kWaitForWork);
     if (!outcome.ok() || (work && work->unit == 0)) {
       break;
@@ -40,23 +42,33 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
     }
     if (!work) {
       if (served.leader_left && served.leader_left()) {
-        outcome = {Outcome::Kind::peer_lost, served.leader(), "the server that leads is gone"};
+        outcome = {Outcome::Kind::peer_lost, served.leader(),
+                   fmt::format("the {} that leads is gone", served.kind_of_server())};
       }
       continue;
     }
-    doing(WorkerActivity::Kind::stepping);
+    team.activity->begin(WorkerActivity::Kind::stepping, place.step);
+    const double computed = team.activity->compute().seconds();
+    const double loaded = batches.wait_seconds();
+    std::int64_t steps = 0;
     if (team.chaos != nullptr) {
-      team.chaos->before_step({.step = place.step + 1}, team.activity->compute(), stop_requested);
+      // Most iterations take one evaluation; how many all will take nobody knows.
+      const double share = static_cast<double>(work->evaluation) / static_cast<double>(config.iterations);
+      team.chaos->before_step({place.step + 1, share}, team.activity->compute(), stop_requested);
     }
     batches.want(work->samples);
     outcome = worker.begin(*work);
     while (const Batch* batch = outcome.ok() ? batches.next() : nullptr) {
       sums += worker.add(*batch);
+      ++steps;
     }
     if (outcome.ok()) {
       outcome = worker.push(*work);
     }
     ++place.step;
+    team.activity->spent({.steps = steps,
+                          .computed = team.activity->compute().seconds() - computed,
+                          .loaded = batches.wait_seconds() - loaded});
     const double seconds = seconds_since(began);
     working.observer.stepped({.epoch = static_cast<std::int64_t>(work->evaluation),
                               .epochs = static_cast<std::int64_t>(work->evaluation),
@@ -72,7 +84,7 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
   if (!outcome.ok()) {
     (void)went_on(lost_report(outcome), place, summary);
   }
-  doing(WorkerActivity::Kind::ending);
+  team.activity->begin(WorkerActivity::Kind::ending, place.step);
   place.train_seconds = seconds_since(began);
   summary.loader_wait_seconds = batches.wait_seconds();
   return summary;

@@ -39,7 +39,9 @@ void ServedBooks::apply_locked(const SampleRun& samples) {
 
 void ServedBooks::heard(const RequestHead& request, const ReplyHead& reply, std::string_view words) {
   const std::scoped_lock lock(mutex_);
-  left_ += request.kind == RequestHead::Kind::leave ? 1 : 0;
+  if (request.kind == RequestHead::Kind::leave) {
+    left_.insert(request.incarnation);
+  }
   if (!exist(request.samples) || !exist(request.done.samples)) {
     if (news_.trouble.empty()) {
       news_.trouble = "a worker told of samples that there are not";
@@ -156,9 +158,10 @@ StalenessCounts ServedBooks::staleness() const {
   return staleness_;
 }
 
-int ServedBooks::left() const {
+int ServedBooks::staying(const std::vector<std::uint64_t>& workers) const {
   const std::scoped_lock lock(mutex_);
-  return left_;
+  return static_cast<int>(
+      std::ranges::count_if(workers, [&](std::uint64_t worker) { return !left_.contains(worker); }));
 }
 
 LossSums ServedBooks::open_sums() const {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,6 +79,9 @@ class ServedBooks {
   /// Throws FileError, naming `file`, when they are damaged, and InputError when they are of other samples or units, or
   /// have begun an epoch that is not to come any more.
   void restore(std::string_view saved, const std::string& file);
+  /// For who keeps the same books from now on: what save() gives, and who has ended. become() throws as restore().
+  std::string copy();
+  void become(std::string_view copy);
   /// After restore(): takes in what the servers' states have that was not reported yet, and says what is still to be
   /// leased. Their states are of later moments than the books: see ParameterServer::mark().
   LeaseTable::Options go_on(const std::vector<SavedLeases>& servers) { return go_on(servers, {}, 1); }
@@ -96,8 +100,8 @@ class ServedBooks {
   /// What is open is closed: what was handed out and not applied is lost.
   void close_all();
   StalenessCounts staleness() const;
-  /// Workers that said that they have ended.
-  int left() const;
+  /// How many of these workers, by incarnation, have not said that they have ended.
+  int staying(const std::vector<std::uint64_t>& workers) const;
   /// Sums of the epoch that is open and lowest.
   LossSums open_sums() const;
 
@@ -131,7 +135,7 @@ class ServedBooks {
   SampleAudit closed_;
   News news_;
   StalenessCounts staleness_;
-  int left_ = 0;
+  std::set<std::uint64_t> left_;  ///< workers that have ended
   std::vector<std::uint64_t> ids_;
 };
 

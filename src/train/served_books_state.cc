@@ -119,6 +119,29 @@ void ServedBooks::restore(std::string_view saved, const std::string& file) {
   news_.closed = unevaluated_;
 }
 
+std::string ServedBooks::copy() {
+  std::string books = save();
+  StateWriter writer;
+  visit_text(writer, "books", books);
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::uint64_t> left(left_.begin(), left_.end());
+  writer.numbers("left", left);
+  return writer.take();
+}
+
+void ServedBooks::become(std::string_view copy) {
+  const std::string source = "the books of who leads";
+  StateReader reader(copy, source);
+  std::string books;
+  visit_text(reader, "books", books);
+  std::vector<std::uint64_t> left;
+  reader.numbers("left", left);
+  reader.expect_end();
+  restore(books, source);
+  const std::scoped_lock lock(mutex_);
+  left_ = {left.begin(), left.end()};
+}
+
 LeaseTable::Options ServedBooks::go_on(const std::vector<SavedLeases>& servers, const std::vector<Lease>& held,
                                        std::uint64_t first_lease) {
   const std::scoped_lock lock(mutex_);

@@ -303,5 +303,17 @@ TEST_F(Books, EpochsThatAreDoneButNotEvaluatedAreToldAgain) {
   EXPECT_EQ(news.samples, 16U);
 }
 
+TEST_F(Books, WhoKeepsACopyKnowsWhoHasEnded) {
+  report(books_, unit(1, 0, 0, 0));
+  for (int times = 0; times < 2; ++times) {  // to a leader that died, and to the next
+    books_.heard({.kind = RequestHead::Kind::leave, .incarnation = 7}, {}, "");
+  }
+  ServedBooks copy(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  copy.become(books_.copy());
+  EXPECT_EQ(copy.staying({5, 7, 9}), 2);
+  EXPECT_EQ(copy.save(), books_.save());
+  EXPECT_THROW(copy.become("none"), FileError);
+}
+
 }  // namespace
 }  // namespace distbelief

@@ -271,8 +271,9 @@ struct Trainer::Run::Leading {
   }
 };
 
-RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
-                              const std::optional<std::string>& note, const std::function<bool()>& stop_requested) {
+std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
+                                             const std::optional<std::string>& note,
+                                             const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
@@ -290,18 +291,19 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
   leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
   served_bytes = [&leader] { return leader.traffic(); };
+  moved_bytes = [&links] { return links.bytes_moved(); };
   if (!note) {
     const LeaseTable::Options plan = leading.begin();
     if (served.routes != nullptr) {
-      links.keep_beginning(books.save(), leading.note(plan));  // before any sample is handed out
+      links.keep_beginning(books.copy(), leading.note(plan));  // before any sample is handed out
     }
     served.plan_leases(plan, 0);
   }
   std::int64_t noted_rows = -1;
   leading.logged_staleness = books.staleness();
   const double seconds_before = state.train_seconds;
-  const auto workers_left = [&] { return served.inside ? served.workers - books.left() : served.workers_left(); };
-  const auto somebody_died = [&] { return served.inside && (worker_failed || served.workers_left() < served.workers); };
+  const auto workers_left = [&] { return books.staying(served.workers_left()); };
+  const auto somebody_died = [&] { return is_without_a_worker(); };
   const auto begin = Clock::now();
   Clock::time_point stop_at = Clock::time_point::max();
   Clock::time_point looked_at = Clock::now();
@@ -311,6 +313,9 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
     }
     const int left = workers_left();  // asked first: what they said before they left is in the books
     const bool died = somebody_died();
+    if (!stop_requested()) {  // then all go, and nobody wants to know
+      note_team_changes(static_cast<int>(served.workers_left().size()));
+    }
     const ServedBooks::News news = books.take();
     state.train_seconds = seconds_before + seconds_since(begin);
     leading.take_in(news);
@@ -326,6 +331,12 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
     if (served.routes != nullptr && noted_rows != state.metrics_rows) {
       links.keep_note(leading.note({}));
       noted_rows = state.metrics_rows;
+    }
+    if (links.is_to_give_up_lead() && !stop_requested()) {
+      end_leading();
+      links.keep_note(leading.note({}));
+      links.give_up_lead();
+      return std::nullopt;
     }
     stop_at = stop_requested() ? std::min(stop_at, Clock::now() + kStopPatience) : stop_at;
     if (Clock::now() > stop_at && !died) {
@@ -345,7 +356,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
     }
     leading.show_progress(news.sums);
     if (!served.is_worker()) {
-      let_go_wrong(links.server(), stop_requested);
+      let_go_wrong(links.pushes(), stop_requested);
     }
     std::this_thread::sleep_for(kLeaderTurn);
   }
@@ -357,7 +368,7 @@ RunSummary Trainer::Run::lead(ServedLinks& links, LeaderLinks& leader, ServedBoo
   } else if (leading.enough) {
     summary.status = "stopped early";
   }
-  if (summary.status != "diverged" && (summary.status != "lost" || !served.inside)) {
+  if (summary.status != "diverged" && (summary.status != "lost" || !served.ends_with_a_worker())) {
     leading.checkpoint();
   }
   if (summary.status == "lost" && checkpointed_step != state.step) {

@@ -16,9 +16,14 @@ constexpr std::chrono::milliseconds kBetweenWatches{10};
 constexpr int kAnsweringThreads = 2;
 constexpr std::size_t kMostServerBytes = Fabric::kMaxMessageBytes - (1U << 20);  // with versions a push is one message
 
-std::vector<std::uint64_t> server_ids(int servers) {
+constexpr int kMostShelves = 60;  // that tags can tell apart
+/// Every shelf is a message for each push and fetch, which costs some 30 us of both ends: a small part of the time that
+/// is spent on so many parameters.
+constexpr std::int64_t kLeastShelfFloats = 48 * 1024;
+
+std::vector<std::uint64_t> shelf_ids(int shelves) {
   std::vector<std::uint64_t> ids;
-  for (int i = 0; i < servers; ++i) {
+  for (int i = 0; i < shelves; ++i) {
     ids.push_back(static_cast<std::uint64_t>(i));
   }
   return ids;
@@ -26,24 +31,62 @@ std::vector<std::uint64_t> server_ids(int servers) {
 
 }  // namespace
 
-ServedLinks::Area::Area(const Space& space, const ServedTeam& team)
-    : table(*space.table), map(*space.table, team.servers), placement(map, server_ids(team.servers)) {}
+int shelves_of(const ServedTeam& team, std::int64_t floats) {
+  if (!team.servers_may_change) {
+    return team.servers;
+  }
+  if (team.shelves > 0) {
+    const std::int64_t most = std::min<std::int64_t>(kMostShelves, floats / BlockMap::kSmallest);
+    return team.servers * std::max(1, std::min(team.shelves, static_cast<int>(most)) / team.servers);
+  }
+  // Two, three, four or six servers can share twelve evenly, and others roughly.
+  const bool many = team.servers > 3;
+  for (const int each : {12 / team.servers, 6 / team.servers, 2 / team.servers, many ? 3 : 0, many ? 2 : 0}) {
+    if (each > 1 && team.servers * each <= kMostShelves && floats >= team.servers * each * kLeastShelfFloats) {
+      return team.servers * each;
+    }
+  }
+  return team.servers;
+}
+
+ServedLinks::Area::Area(const Space& space, const ServedTeam& team, int shelves)
+    : table(*space.table), map(*space.table, team.servers), placement(map, shelf_ids(shelves)) {}
 
 ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& spaces, const UpdateRule& rule,
                          const ParameterServer::Options& options, Hooks hooks)
-    : team_(team), rule_(rule), options_(options), hooks_(std::move(hooks)), areas_(spaces.size()) {
+    : team_(team),
+      shelf_count_(team.servers),
+      rule_(rule),
+      options_(options),
+      hooks_(std::move(hooks)),
+      areas_(spaces.size()) {
   check(spaces.size() == static_cast<std::size_t>(team.parts) && spaces.size() < kViews, "a space for each part");
-  check(!replicated() || (team.parts == 1 && !team.inside && static_cast<std::uint32_t>(team.servers) < kViews),
-        "shelves have two holders only of a whole network, and apart from workers");
+  check(!replicated() || (team.parts == 1 && static_cast<std::uint32_t>(team.servers) < kViews),
+        "shelves have two holders only of a whole network");
   if (replicated()) {
+    shelf_count_ = shelves_of(team, spaces.front().table->size());
+    team.routes->cut(shelf_count_);
     held_ = team.routes->first();
+    if (team.is_late_server) {
+      const std::vector<Ownership> tables = team.routes->since(*held_, seen_events_);
+      held_ = tables.empty() ? *held_ : tables.back();
+    }
   }
+  for (int server = 0; server < team.servers; ++server) {
+    known_servers_.insert(team.rank_of_server(server).value);
+  }
+  for (const Rank server : team.servers_before) {
+    known_servers_.insert(server.value);
+  }
+  linked_ = known_servers_;
+  late_workers_ = team.late_before;
   for (std::size_t part = 0; part < spaces.size(); ++part) {
     if (spaces[part].table == nullptr) {
       continue;
     }
-    areas_[part] = std::make_unique<Area>(spaces[part], team);
-    for (int number = 0; team.is_server() && number < team.servers; ++number) {
+    areas_[part] = std::make_unique<Area>(spaces[part], team, shelf_count_);
+    const bool founds = team.is_server() && !team.is_late_server;
+    for (int number = 0; founds && number < shelf_count_; ++number) {
       const Ownership::Holders holders = held_ ? held_->of(number) : Ownership::Holders{.primary = number};
       if (holders.primary == team.number()) {
         OrderedServer::Options own = {.replicated = replicated()};
@@ -55,9 +98,8 @@ ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& space
         moving_.push_back(&shelf);
       } else if (holders.backup == team.number()) {
         Shelf& shelf = make_shelf(part, number, spaces[part].values, {.replicated = true});
-        shelf.receiver = std::make_unique<ReplicaReceiver>(
-            *team.fabric, *shelf.ordered, team.rank_of_server(holders.primary),
-            view_of_shelf(team.view, static_cast<std::size_t>(number)), [this] { link_.wake(); });
+        shelf.follows = holders.primary;
+        begin_to_hear(shelf, team.rank_of_server(holders.primary));
         moving_.push_back(&shelf);
       }
     }
@@ -70,6 +112,7 @@ ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& space
     client_ = client_of(static_cast<std::size_t>(team.part_of(team.fabric->rank())), ClientRole::worker);
     clients_.push_back(client_.get());
   }
+  told_bytes_ = held_ ? bytes_moved(*held_) : 0;
   if (team.is_server()) {  // not where evaluations are: others wait for the dead's samples
     watching_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
@@ -110,7 +153,9 @@ bool ServedLinks::advance() {
   }
   for (Shelf* shelf : moving_) {
     moved = (shelf->port != nullptr && shelf->port->advance()) || moved;
-    moved = (shelf->sender != nullptr && shelf->sender->advance()) || moved;
+    for (const std::unique_ptr<ReplicaSender>* sender : {&shelf->sender, &shelf->copy_sender, &shelf->old_sender}) {
+      moved = (*sender != nullptr && (*sender)->advance()) || moved;
+    }
     moved = (shelf->receiver != nullptr && shelf->receiver->advance()) || moved;
   }
   return moved;
@@ -121,6 +166,7 @@ bool ServedLinks::in_a_message() {
          std::ranges::any_of(moving_, [](Shelf* shelf) {
            return (shelf->port != nullptr && shelf->port->in_a_message()) ||
                   (shelf->sender != nullptr && shelf->sender->in_a_message()) ||
+                  (shelf->copy_sender != nullptr && shelf->copy_sender->in_a_message()) ||
                   (shelf->receiver != nullptr && shelf->receiver->in_a_message());
          });
 }
@@ -153,9 +199,13 @@ ServedLinks::Shelf& ServedLinks::make_shelf(std::size_t part, int number, std::s
     throw InputError(
         fmt::format("--servers {}: a server would hold {} MB of parameters; take more, so that none holds "
                     "over {}",
-                    team_.servers, bytes >> 20, kMostServerBytes >> 20));
+                    team_.servers, (bytes >> 20) * (shelf_count_ / team_.servers),
+                    (kMostServerBytes >> 20) * static_cast<std::size_t>(shelf_count_ / team_.servers)));
   }
-  auto shelf = std::make_unique<Shelf>();
+  Shelf* shelf = find_shelf(part, number);
+  auto made = shelf == nullptr ? std::make_unique<Shelf>() : nullptr;
+  shelf = made ? made.get() : shelf;
+  const std::scoped_lock lock(shelves_mutex_);
   shelf->part = part;
   shelf->number = number;
   shelf->server = std::make_unique<ParameterServer>(area.table, area.map, area.placement.blocks_of(number), rule_,
@@ -167,8 +217,10 @@ ServedLinks::Shelf& ServedLinks::make_shelf(std::size_t part, int number, std::s
   }
   options.wake = [this] { link_.wake(); };
   shelf->ordered = std::make_unique<OrderedServer>(*shelf->server, std::move(options));
-  const std::scoped_lock lock(shelves_mutex_);
-  return *shelves_.emplace_back(std::move(shelf));
+  if (made) {
+    shelves_.push_back(std::move(made));
+  }
+  return *shelf;
 }
 
 void ServedLinks::open_port(Shelf& shelf) {
@@ -178,33 +230,45 @@ void ServedLinks::open_port(Shelf& shelf) {
       clients.push_back({.rank = Rank{rank}});
     }
   }
-  for (int server = 0; server < (replicated() ? team_.servers : 1); ++server) {  // that lead, or may lead one day
-    if (server != team_.number()) {
-      clients.push_back({.rank = team_.rank_of_server(server), .role = ClientRole::leader});
+  for (const ServedTeam::LostWorker& late : late_workers_) {
+    clients.push_back({.rank = late.rank});
+  }
+  for (const int server : replicated() ? known_servers_ : std::set<int>{team_.leader().value}) {
+    if (server != team_.fabric->rank().value) {  // that leads, or may lead one day
+      clients.push_back({.rank = Rank{server}, .role = ClientRole::leader});
     }
   }
   const std::size_t apart = replicated() ? static_cast<std::size_t>(shelf.number) : shelf.part;
   const std::uint32_t view = view_of_shelf(team_.view, apart);
+  const int of_a_server = shelf_count_ / team_.servers;
   ServerPort::Options answers = {.view = view,
-                                 .threads = kAnsweringThreads,
+                                 .threads = of_a_server > 1 ? 1 : kAnsweringThreads,
                                  .patience = team_.patience,
                                  .wake = [this] { link_.wake(); },
-                                 .thread_begins = team_.side_thread_begins};
+                                 .thread_begins = team_.side_thread_begins,
+                                 .few_floats = ServerPort::kFewFloats / static_cast<std::size_t>(of_a_server)};
   if (shelf.part == 0 && shelf.number == 0) {
     answers.work = hooks_.work;
   }
-  if (replicated()) {
-    shelf.sender = std::make_unique<ReplicaSender>(*team_.fabric, shelf.ordered->log(), view);
+  if (shelf.ordered->log().is_whole()) {
+    shelf.sender = sender_of(shelf, shelf.ordered->log());
   }
-  shelf.port = std::make_unique<ServerPort>(*team_.fabric, *shelf.ordered, clients, std::move(answers));
+  if (shelf.port == nullptr) {
+    shelf.port = std::make_unique<ServerPort>(*team_.fabric, *shelf.ordered, clients, std::move(answers));
+  } else {
+    shelf.port->attach(*shelf.ordered);
+    shelf.port->open();
+  }
   shelf.open_port = shelf.port.get();
 }
 
 std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRole role) {
   std::vector<ServerClient::Server> places;
-  for (int i = 0; i < team_.servers; ++i) {
-    ServerClient::Server place = {.rank = team_.rank_of_server(i), .blocks = areas_[part]->placement.blocks_of(i)};
-    if (place.rank == team_.fabric->rank()) {
+  const std::optional<Ownership> now = replicated() ? std::optional(team_.routes->now()) : std::nullopt;
+  for (int i = 0; i < shelf_count_; ++i) {
+    const int server = now && now->of(i).primary != Ownership::kNobody ? now->of(i).primary : i % team_.servers;
+    ServerClient::Server place = {.rank = team_.rank_of_server(server), .blocks = areas_[part]->placement.blocks_of(i)};
+    if (place.rank == team_.fabric->rank() && !replicated()) {
       place.here = [shelf = find_shelf(part, i)](const RequestHead& request, std::span<const std::byte> in,
                                                  std::span<std::byte> out) {
         return shelf->open_port.load()->answer_here(request, in, out);
@@ -212,15 +276,17 @@ std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRol
     }
     places.push_back(std::move(place));
   }
-  ServerClient::Options options = {
-      .view = view_of_shelf(team_.view, part), .incarnation = team_.incarnation, .role = role, .wake = [this] {
-        link_.wake();
-      }};
+  ServerClient::Options options = {.view = view_of_shelf(team_.view, part),
+                                   .incarnation = incarnation_of(role, team_.incarnation),
+                                   .role = role,
+                                   .wake = [this] { link_.wake(); }};
   if (replicated()) {
     options.holder = [this](std::size_t shelf) { return holder_of(shelf); };
     options.here = [this](std::size_t shelf, const RequestHead& request, std::span<const std::byte> in,
                           std::span<std::byte> out) {
-      return find_shelf(0, static_cast<int>(shelf))->open_port.load()->answer_here(request, in, out);
+      const Shelf* own = find_shelf(0, static_cast<int>(shelf));
+      ServerPort* port = own == nullptr ? nullptr : own->open_port.load();
+      return port == nullptr ? ReplyHead{.status = ReplyHead::Status::moved} : port->answer_here(request, in, out);
     };
   }
   return std::make_unique<ServerClient>(*team_.fabric, areas_[part]->map, places, std::move(options));
@@ -232,6 +298,17 @@ std::optional<Rank> ServedLinks::holder_of(std::size_t shelf) {
     return std::nullopt;
   }
   const Rank rank = team_.rank_of_server(*holder);
+  if (!team_.is_server() && team_.newcomers) {
+    for (const ServedTeam::Newcomer& newcomer : team_.newcomers()) {
+      newcomer.link();
+      if (newcomer.rank.value < team_.fabric->size()) {
+        linked_.insert(newcomer.rank.value);
+      }
+    }
+  }
+  if (!linked_.contains(rank.value) && rank != team_.fabric->rank()) {
+    return Rank{};
+  }
   if (rank == team_.fabric->rank()) {
     const Shelf* own = find_shelf(0, static_cast<int>(shelf));
     if (own == nullptr || own->open_port == nullptr) {
@@ -245,7 +322,9 @@ void ServedLinks::end_server() {
   {
     const std::scoped_lock lock(shelves_mutex_);
     for (const std::unique_ptr<Shelf>& shelf : shelves_) {
-      shelf->server->end();
+      if (shelf->server != nullptr) {
+        shelf->server->end();
+      }
     }
   }
   server_changed();
@@ -270,38 +349,6 @@ void ServedLinks::let_all_go() {
   }
 }
 
-bool ServedLinks::leads() {
-  if (!replicated() || team_.leads() || team_.routes->now().leader() != team_.number()) {
-    return false;
-  }
-  const Shelf* first = find_shelf(0, 0);
-  return first != nullptr && first->open_port != nullptr;
-}
-
-void ServedLinks::begin_leading() {
-  areas_.front()->leader = client_of(0, ClientRole::leader);
-  on_link_thread([this] { clients_.push_back(areas_.front()->leader.get()); });
-}
-
-std::uint64_t ServedLinks::tell_backup(RequestHead::Kind kind, const std::string& body) {
-  std::uint64_t position = 0;
-  if (replicated()) {
-    (void)find_shelf(0, 0)->ordered->answer({.kind = kind, .body_bytes = body.size()}, std::as_bytes(std::span(body)),
-                                            {}, position);
-  }
-  return position;
-}
-
-void ServedLinks::keep_beginning(const std::string& books, const std::string& words) {
-  (void)tell_backup(RequestHead::Kind::books, books);
-  const std::uint64_t position = tell_backup(RequestHead::Kind::note, words);
-  if (replicated()) {
-    (void)find_shelf(0, 0)->ordered->log().wait_until_durable(position, Clock::now() + team_.patience);
-  }
-}
-
-std::string ServedLinks::note() { return find_shelf(0, 0)->ordered->note(); }
-
 std::string ServedLinks::broken() {
   const std::scoped_lock lock(shelves_mutex_);
   return broken_;
@@ -314,7 +361,7 @@ std::vector<PushId> ServedLinks::open_leases() const {
   const std::scoped_lock lock(shelves_mutex_);
   for (const std::unique_ptr<Shelf>& shelf : shelves_) {
     // A backup's tell too: it has less than its primary, which may be dead when it should tell.
-    if (shelf->open_port == nullptr && !shelf->ordered->whole()) {
+    if (shelf->ordered == nullptr || !shelf->ordered->whole()) {
       continue;
     }
     ++shelves;
@@ -331,137 +378,34 @@ std::vector<PushId> ServedLinks::open_leases() const {
   return open;
 }
 
-void ServedLinks::answer(const LeaseQuestion& question) {
-  if (question.for_plan) {
-    const bool leads = replicated() ? team_.routes->now().leader() == team_.number() : team_.leads();
-    if (hooks_.plan && leads) {
-      team_.plan_leases(hooks_.plan(question), question.number);
-    }
-    return;
-  }
-  std::vector<LeaseReport> reports;
-  {
-    const std::scoped_lock lock(shelves_mutex_);
-    for (const std::unique_ptr<Shelf>& shelf : shelves_) {
-      if (shelf->open_port == nullptr && !shelf->ordered->whole()) {
-        continue;  // as in open_leases()
-      }
-      const SavedLeases known = shelf->server->leases();
-      LeaseReport& report = reports.emplace_back();
-      report.low_water = known.low_water;
-      for (const SavedLease& lease : known.leases) {
-        report.leases.push_back({.id = lease.id,
-                                 .epoch = lease.samples.epoch,
-                                 .first = lease.samples.first,
-                                 .count = lease.samples.count,
-                                 .next_push = lease.next_push});
-      }
-    }
-  }
-  team_.report_leases(reports, question.number);
+bool ServedLinks::is_over() {
+  const auto workers = static_cast<std::size_t>(team_.workers);
+  return !broken().empty() || (team_.leader_left && team_.leader_left()) ||
+         (team_.ends_with_a_worker() && team_.workers_left && team_.workers_left().size() < workers);
 }
 
 void ServedLinks::watch() {
-  if (team_.inside) {
-    if ((team_.workers_left && team_.workers_left() < team_.workers) || (team_.leader_left && team_.leader_left())) {
-      let_all_go();  // links tell all others
-    }
+  if (team_.inside && is_over()) {
+    let_all_go();  // links tell all others
+  }
+  if (team_.ends_with_a_worker()) {
     return;
   }
+  const auto lost_workers = team_.newly_lost ? team_.newly_lost() : std::vector<ServedTeam::LostWorker>();
   if (replicated()) {
-    watch_for_lost_servers();
+    watch_shelves();  // known after who is lost: see watch_for_lost_workers()
   }
-  watch_for_lost_workers();
+  watch_for_newcomers();
+  watch_for_lost_workers(lost_workers);
 }
 
-bool ServedLinks::settled() {
-  const Ownership now = team_.routes->now();
-  for (int number = 0; number < team_.servers; ++number) {
-    const Ownership::Holders holders = now.of(number);
-    const Shelf* shelf = find_shelf(0, number);
-    if ((holders.primary == team_.number() && (shelf == nullptr || shelf->open_port == nullptr)) ||
-        (holders.backup == team_.number() && (shelf == nullptr || !shelf->ordered->whole()))) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void ServedLinks::tell_whole_copies() {
-  std::erase_if(incomplete_, [&](const Shelf* shelf) {
-    const bool whole = shelf->ordered->whole();
-    if (whole) {
-      const std::scoped_lock lock(shelves_mutex_);
-      news_.push_back(fmt::format("server {} has its copy of what server {} holds", team_.fabric->rank().value,
-                                  team_.rank_of_server(held_->of(shelf->number).primary).value));
-    }
-    return whole;
-  });
-}
-
-void ServedLinks::watch_for_lost_servers() {
-  tell_whole_copies();
-  const Ownership now = team_.routes->now();
-  if (now.losses() == held_->losses() || !broken().empty()) {
-    return;
-  }
-  const int self = team_.number();
-  const auto rank_of = [&](int server) {
-    return server == Ownership::kNobody ? std::nullopt : std::optional(team_.rank_of_server(server));
-  };
-  for (int number = 0; number < team_.servers; ++number) {
-    const Ownership::Holders before = held_->of(number);
-    const Ownership::Holders after = now.of(number);
-    if (before == after) {
-      continue;
-    }
-    Shelf* shelf = find_shelf(0, number);
-    if (before.primary == self) {
-      shelf->ordered->change_backup(rank_of(after.backup));
-      link_.wake();
-    } else if (after.primary == self) {
-      if (shelf == nullptr || !shelf->ordered->whole()) {
-        const std::scoped_lock lock(shelves_mutex_);
-        broken_ = "both servers that held a part of the parameters are lost";
-        return;
-      }
-      promote(*shelf, rank_of(after.backup));
-    } else if (after.backup == self && before.backup != self) {
-      const std::vector<float> none(static_cast<std::size_t>(areas_.front()->table.size()));
-      Shelf& made = make_shelf(0, number, none, {.replicated = true, .whole = false});
-      on_link_thread([&] {
-        made.receiver = std::make_unique<ReplicaReceiver>(
-            *team_.fabric, *made.ordered, team_.rank_of_server(after.primary),
-            view_of_shelf(team_.view, static_cast<std::size_t>(number)), [this] { link_.wake(); });
-        moving_.push_back(&made);
-      });
-      incomplete_.push_back(&made);
-    }
-  }
-  if (now.leader() == self) {
-    tell_news(now);
-  }
-  held_ = now;
-}
-
-void ServedLinks::tell_news(const Ownership& now) {
+std::uint64_t ServedLinks::pushes() {
+  std::uint64_t most = 0;
   const std::scoped_lock lock(shelves_mutex_);
-  for (int number = 0; number < team_.servers; ++number) {
-    const Ownership::Holders before = held_->of(number);
-    const Ownership::Holders after = now.of(number);
-    if (before == after || after.primary == Ownership::kNobody) {
-      continue;
-    }
-    const std::string copied =
-        after.backup == Ownership::kNobody
-            ? "there is no other server to hold a copy of it"
-            : fmt::format("server {} gets a copy of it", team_.rank_of_server(after.backup).value);
-    news_.push_back(before.primary == after.primary ? fmt::format("what server {} holds has lost its copy: {}",
-                                                                  team_.rank_of_server(after.primary).value, copied)
-                                                    : fmt::format("server {} goes on with what server {} held: {}",
-                                                                  team_.rank_of_server(after.primary).value,
-                                                                  team_.rank_of_server(before.primary).value, copied));
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    most = std::max(most, shelf->server == nullptr ? 0 : shelf->server->pushes());
   }
+  return most;
 }
 
 std::vector<std::string> ServedLinks::take_news() {
@@ -469,13 +413,62 @@ std::vector<std::string> ServedLinks::take_news() {
   return std::exchange(news_, {});
 }
 
-void ServedLinks::promote(Shelf& shelf, std::optional<Rank> backup) {
-  on_link_thread([&] { shelf.receiver.reset(); });
-  for (const ServedTeam::LostWorker& lost : lost_workers_) {
-    (void)fence(shelf, lost.incarnation);  // whatever its primary has still heard of it
+void ServedLinks::watch_for_newcomers() {
+  if (!team_.newcomers) {
+    return;
   }
-  shelf.ordered->change_backup(backup);
-  on_link_thread([&] { open_port(shelf); });
+  for (const ServedTeam::Newcomer& newcomer : team_.newcomers()) {
+    if (newcomer.is_worker) {
+      late_workers_.push_back({newcomer.incarnation, newcomer.rank});
+      for (Shelf* shelf : answering_shelves()) {
+        admit(*shelf, newcomer.incarnation);
+      }
+    }
+    bool linked = false;
+    on_link_thread([&] {
+      newcomer.link();
+      linked = newcomer.rank.value < team_.fabric->size();  // or it was gone before
+      for (Shelf* shelf : moving_) {
+        if (shelf->port != nullptr) {
+          shelf->port->add_client(
+              {.rank = newcomer.rank, .role = newcomer.is_worker ? ClientRole::worker : ClientRole::leader});
+        }
+      }
+      if (!newcomer.is_worker && linked) {
+        linked_.insert(newcomer.rank.value);
+      }
+    });
+    if (!newcomer.is_worker && linked) {
+      known_servers_.insert(newcomer.rank.value);
+    }
+  }
+}
+
+void ServedLinks::admit(Shelf& shelf, std::uint64_t incarnation) {
+  std::uint64_t position = 0;
+  (void)shelf.ordered->answer({.kind = RequestHead::Kind::admit, .incarnation = incarnation}, {}, {}, position);
+}
+
+std::vector<ServedLinks::Shelf*> ServedLinks::answering_shelves() {
+  std::vector<Shelf*> own;
+  const std::scoped_lock lock(shelves_mutex_);
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    if (shelf->open_port != nullptr) {
+      own.push_back(shelf.get());
+    }
+  }
+  return own;
+}
+
+std::vector<ServedLinks::Shelf*> ServedLinks::primary_shelves() {
+  std::vector<Shelf*> own = answering_shelves();
+  const std::scoped_lock lock(shelves_mutex_);
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    if (shelf->hands_over) {
+      own.push_back(shelf.get());
+    }
+  }
+  return own;
 }
 
 std::uint64_t ServedLinks::fence(Shelf& shelf, std::uint64_t incarnation) {
@@ -487,23 +480,16 @@ std::uint64_t ServedLinks::fence(Shelf& shelf, std::uint64_t incarnation) {
   return position;
 }
 
-void ServedLinks::watch_for_lost_workers() {
-  if (!team_.newly_lost) {
-    return;
-  }
-  for (const ServedTeam::LostWorker& lost : team_.newly_lost()) {
+/// The coordinator lets nothing move until all servers have confirmed, and each of them knows by then who held what
+/// when the worker was lost: so every shelf is fenced by one who answers for it, or before anybody does again.
+void ServedLinks::watch_for_lost_workers(const std::vector<ServedTeam::LostWorker>& lost_workers) {
+  for (const ServedTeam::LostWorker& lost : lost_workers) {
     lost_workers_.push_back(lost);
     Fence& made = fences_.emplace_back(Fence{.incarnation = lost.incarnation});
-    std::vector<Shelf*> own;
-    {
-      const std::scoped_lock lock(shelves_mutex_);
-      for (const std::unique_ptr<Shelf>& shelf : shelves_) {
-        if (shelf->open_port != nullptr) {
-          own.push_back(shelf.get());
-        }
+    for (Shelf* shelf : primary_shelves()) {
+      if (team_.is_late(lost.rank)) {
+        admit(*shelf, lost.incarnation);  // it may have gone before it was there
       }
-    }
-    for (Shelf* shelf : own) {
       if (shelf->part == static_cast<std::size_t>(team_.part_of(lost.rank))) {
         made.positions.emplace_back(shelf, fence(*shelf, lost.incarnation));
       }
@@ -511,14 +497,14 @@ void ServedLinks::watch_for_lost_workers() {
     if (hooks_.lost) {
       hooks_.lost(lost.incarnation);
     }
-    for (Shelf* shelf : own) {
+    for (Shelf* shelf : answering_shelves()) {
       shelf->open_port.load()->server_changed();  // there may be something to do for who waits
     }
   }
   // What is told has to stay true, whoever of the two holders is lost.
   std::erase_if(fences_, [&](const Fence& fence) {
-    const bool durable = std::ranges::all_of(
-        fence.positions, [](const auto& at) { return at.first->ordered->log().durable(at.second); });
+    const bool durable =
+        std::ranges::all_of(fence.positions, [](const auto& at) { return at.first->ordered->durable(at.second); });
     if (durable && team_.fenced) {
       team_.fenced(fence.incarnation, open_leases());
     }

@@ -2,9 +2,11 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,12 +23,16 @@
 
 namespace distbelief {
 
+/// Into how many shelves so many floats are cut: see ServedLinks::shelves().
+int shelves_of(const ServedTeam& team, std::int64_t floats);
+
 /// What a process of a job with parameter servers has of them: the shelves it holds, if it is a server, and ways to all
 /// blocks that concern it, for a worker and for who leads. Where a network is cut, the parameters of each part are a
 /// space of their own, with blocks on all servers. Works on threads of its own until it is destroyed.
 ///
 /// Where shelves have two holders (ServedTeam::routes), what a lost server held is answered for by its backups, and new
-/// backups are made, as soon as the control plane tells of the loss.
+/// backups are made, as soon as the control plane tells of the loss. Where servers come and go, shelves move to and
+/// from them in the steps of Ownership while training goes on (served_moves.cc).
 class ServedLinks {
  public:
   /// What the leader, whose books stand behind it, does with what workers say. All thread-safe. Where a network is cut
@@ -50,8 +56,8 @@ class ServedLinks {
               const ParameterServer::Options& options, Hooks hooks);
   ~ServedLinks();
 
-  /// This process's own, of the first part.
-  ParameterServer& server() { return *find_shelf(0, team_.number())->server; }
+  /// That have entered what this server holds: the most of any of it.
+  std::uint64_t pushes();
   /// Training is over on this process's servers.
   void end_server();
   /// What updates are made of has changed by other means than requests: they may be due.
@@ -60,17 +66,24 @@ class ServedLinks {
   void let_all_go();
   ServerClient& worker() { return *client_; }
   ServerClient& leader(std::size_t part = 0) { return *areas_.at(part)->leader; }
-  /// How a part's parameters are cut, and which of the blocks each server has at the beginning.
-  int servers() const { return team_.servers; }
+  /// How a part's parameters are cut, and which of the blocks are on which shelf: of each server, or, where they may
+  /// move, of several for each.
+  int shelves() const { return shelf_count_; }
   const BlockMap& map(std::size_t part) const { return areas_.at(part)->map; }
-  std::vector<int> blocks_of(std::size_t part, int server) const { return areas_.at(part)->placement.blocks_of(server); }
+  std::vector<int> blocks_of(std::size_t part, int shelf) const { return areas_.at(part)->placement.blocks_of(shelf); }
 
   // A server's, where shelves have two holders.
 
-  /// This server answers for the first shelf now, and so leads: whoever led is lost.
+  /// This server answers for the first shelf now, and so leads, unless it has given that up.
   bool leads();
   /// Opens the ways to all servers that a leader needs.
   void begin_leading();
+  /// This server leads, and leaves: another could lead in its place now, and waits for give_up_lead().
+  bool is_to_give_up_lead() const { return lead_ == Lead::wanted; }
+  /// This server writes nothing more into the run's folder, and keeps no more notes, unless it comes to lead again.
+  void give_up_lead();
+  /// It has given up the lead, and no other has it yet.
+  bool nobody_leads() const { return lead_ == Lead::given_up; }
   /// Keeps words for whoever leads next; the last are what counts. Does not wait until they are there; all that is
   /// acknowledged to anybody afterwards is there after them. For the leader.
   void keep_note(const std::string& words) { (void)tell_backup(RequestHead::Kind::note, words); }
@@ -80,8 +93,12 @@ class ServedLinks {
   std::string note();
   /// Why this process cannot answer for what it should; empty: it can.
   std::string broken();
-  /// It has all that it is to hold, as far as it knows: the next one may die.
+  /// All is where it is to be, as far as this server knows: the next one may die.
   bool settled();
+  /// It was asked to leave, and holds nothing any more.
+  bool may_leave();
+  /// Bytes of parameters that were copied from server to server so far, without what else belongs to them.
+  std::uint64_t bytes_moved() const;
   /// What became since the last call of the parameters of servers that were lost, in words: all of it for the leader,
   /// and for others what they alone know.
   std::vector<std::string> take_news();
@@ -89,23 +106,33 @@ class ServedLinks {
  private:
   /// The blocks of a part, and the leader's way to them.
   struct Area {
-    Area(const Space& space, const ServedTeam& team);
+    Area(const Space& space, const ServedTeam& team, int shelves);
     const ParameterTable& table;
     const BlockMap map;
     const Placement placement;
     std::unique_ptr<ServerClient> leader;
   };
-  /// Blocks that one server owned at the start, as far as this process holds them.
+  /// Blocks that move together, as far as this process holds them or has held them.
   struct Shelf {
     std::size_t part = 0;
     int number = 0;
-    std::unique_ptr<ParameterServer> server;
+    std::unique_ptr<ParameterServer> server;  ///< these two: null when it is not held any more
     std::unique_ptr<OrderedServer> ordered;
-    std::unique_ptr<ReplicaReceiver> receiver;     ///< these three: of the thread of the fabric; a backup's
-    std::unique_ptr<ServerPort> port;              ///< a primary's
-    std::unique_ptr<ReplicaSender> sender;         ///< likewise; after the port, whose memory it sends from
-    std::atomic<ServerPort*> open_port = nullptr;  ///< the port, for all threads
+    std::unique_ptr<ReplicaReceiver> receiver;     ///< these seven: of the thread of the fabric; a backup's
+    std::unique_ptr<ServerPort> port;              ///< of one that is a primary, or was
+    std::unique_ptr<ReplicaSender> sender;         ///< a primary's; after the port, whose memory it sends from
+    std::unique_ptr<ReplicaSender> copy_sender;    ///< likewise: to who is coming
+    std::unique_ptr<ReplicaSender> old_sender;     ///< likewise: to a backup that is let go
+    std::map<int, std::uint32_t> sent_turns;       ///< these two: by the other holder's rank, from which turn on the
+    std::map<int, std::uint32_t> heard_turns;      ///< next channel to it or from it counts
+    std::atomic<ServerPort*> open_port = nullptr;  ///< the port, for all threads, while it answers
+    int follows = Ownership::kNobody;              ///< these three: of the thread that watches: who is repeated
+    bool hands_over = false;                       ///< it answers nobody, as the backup is to do that
+    Clock::time_point told_at = {};                ///< when a step was last said to be done
   };
+  /// Of who answers for the first shelf. It hands it over only when the thread that leads has finished what it must not
+  /// leave half done; until all know of it, nobody leads.
+  enum class Lead : std::uint8_t { kept, wanted, given_up };
   /// A worker that is lost, and the positions at which shelves have fenced it.
   struct Fence {
     std::uint64_t incarnation = 0;
@@ -113,33 +140,79 @@ class ServedLinks {
   };
 
   bool replicated() const { return team_.routes != nullptr; }
+  /// What this process holds, or has held.
   Shelf* find_shelf(std::size_t part, int number);
   Shelf& make_shelf(std::size_t part, int number, std::span<const float> values, OrderedServer::Options options);
   void open_port(Shelf& shelf);
   std::unique_ptr<ServerClient> client_of(std::size_t part, ClientRole role);
-  void answer(const LeaseQuestion& question);
   /// See ServerClient::Options::holder; Rank{}: it is not ready yet.
   std::optional<Rank> holder_of(std::size_t shelf);
   bool advance();
   bool in_a_message();
   /// Lets the thread of the fabric do something, and waits for it. For the thread that watches.
   void on_link_thread(const std::function<void()>& what);
+
+  /// Of servers inside workers: nobody need wait for anything here any more.
+  bool is_over();
+  void watch();
+
+  // served_links_lead.cc
+
+  void answer(const LeaseQuestion& question);
   /// Tells the backup of the first shelf. The position of that in its log.
   std::uint64_t tell_backup(RequestHead::Kind kind, const std::string& body);
+  /// Of the first shelf false until the thread that leads has given that up.
+  bool may_hand_over(const Shelf& shelf);
 
-  void watch();
-  /// Takes over what was with servers that are lost.
-  void watch_for_lost_servers();
+  // served_moves.cc
+
+  /// Holds what it is to hold, and does what is to be done next with it.
+  void watch_shelves();
+  void hold_as_in(const Ownership& now, int number);
+  void go_on_as_primary(Shelf& shelf, const Ownership& now);
   void promote(Shelf& shelf, std::optional<Rank> backup);
+  void demote(Shelf& shelf, int primary);
+  /// Begins to get the copies that it is to get.
+  void follow_who_is_due(const Ownership& now);
+  void begin_to_follow(int number, int primary);
+  /// Whom it follows has said its last word about it, or is lost.
+  static bool is_left_by_its_primary(const Shelf& shelf, const Ownership& now);
+  /// Of one that answers for a shelf: what is the next step, as far as it can be done now.
+  void take_step(Shelf& shelf, const Ownership& now);
+  void stop_answering(Shelf& shelf);
+  void answer_again(Shelf& shelf);
+  /// Whoever came and whoever is lost, whatever the primary before has heard of it.
+  void admit_and_fence(Shelf& shelf);
+  void say_moved(Shelf& shelf, int primary, int backup);
+  void forget_old_backup(Shelf& shelf);
+  /// What others hold now, and this process not any more.
+  void let_go_of_the_rest(const Ownership& now);
+  void drop(Shelf& shelf);
+  /// These four: for the thread of the fabric. Channels of the same two holders begin where the one before ended.
+  std::unique_ptr<ReplicaSender> sender_of(Shelf& shelf, ReplicaLog& log);
+  void end(Shelf& shelf, std::unique_ptr<ReplicaSender>& sender);
+  void begin_to_hear(Shelf& shelf, Rank primary);
+  void end_hearing(Shelf& shelf);
   void tell_news(const Ownership& now);
-  void tell_whole_copies();
-  /// Fences workers that are gone, and says how far they came; where servers are inside, lets nobody wait for them.
-  void watch_for_lost_workers();
+  void tell_of_copies(const Ownership& now);
+  /// When servers have come or gone and all is where it is to be; in words for the leader only.
+  void tell_shares(const Ownership& now);
+  std::uint64_t bytes_moved(const Ownership& now) const;
+
+  /// Lets in who came.
+  void watch_for_newcomers();
+  void admit(Shelf& shelf, std::uint64_t incarnation);
+  /// Those of which this process is the primary; and the same with those that it is about to hand over.
+  std::vector<Shelf*> answering_shelves();
+  std::vector<Shelf*> primary_shelves();
+  /// Fences workers that are gone, and says how far they came.
+  void watch_for_lost_workers(const std::vector<ServedTeam::LostWorker>& lost_workers);
   std::uint64_t fence(Shelf& shelf, std::uint64_t incarnation);
   /// How far pushes of each lease have come, in all blocks of this process.
   std::vector<PushId> open_leases() const;
 
   const ServedTeam& team_;
+  int shelf_count_;
   const UpdateRule& rule_;
   const ParameterServer::Options options_;
   const Hooks hooks_;
@@ -153,12 +226,19 @@ class ServedLinks {
   std::mutex todo_mutex_;
   std::vector<std::function<void()>> todo_;  // guarded by todo_mutex_: for the thread of the fabric
   std::atomic<bool> has_todo_ = false;
-  std::vector<Shelf*> moving_;  // these two: of the thread of the fabric
+  std::atomic<Lead> lead_ = Lead::kept;
+  std::vector<Shelf*> moving_;  // these three: of the thread of the fabric
   std::vector<ServerClient*> clients_;
-  std::optional<Ownership> held_;  // these three: of the thread that watches: as this process has acted on it
+  std::set<int> linked_;           // ranks of servers that may be spoken to
+  std::optional<Ownership> held_;  // these nine: of the thread that watches: as this process has acted on it
+  std::size_t seen_events_ = 0;    // that are in held_
+  std::set<int> known_servers_;    // the same as linked_
+  std::set<int> due_to_follow_;    // shelves
+  std::uint64_t told_bytes_ = 0;   // of bytes_moved()
   std::vector<ServedTeam::LostWorker> lost_workers_;
-  std::vector<const Shelf*> incomplete_;  // copies that are being made here
-  std::vector<Fence> fences_;  // that not every backup has
+  std::vector<ServedTeam::LostWorker> late_workers_;  // that came, gone or not
+  std::vector<Fence> fences_;                         // that not every backup has
+  Clock::time_point said_ready_at_ = {};
   std::jthread watching_;  ///< a server's; last: it stops before the rest goes
 };
 

@@ -14,8 +14,24 @@ namespace distbelief {
 namespace {
 
 constexpr std::chrono::milliseconds kServerTurn{10};
-constexpr double kPatienceWhenStopping = 5;  // seconds
+constexpr double kPatienceWhenStopping = 5;             // seconds
 constexpr std::chrono::seconds kMayHaveBeenStopped{1};  // less than the coordinator waits before it gives somebody up
+
+/// Of a worker in a process that is a server too: it is its steps that others hear of, unless the process leads, which
+/// tells how far all are.
+class WorkerBeside : public RunObserver {
+ public:
+  WorkerBeside(std::function<bool()> leads, WorkerActivity& activity) : leads_(std::move(leads)), activity_(activity) {}
+  void stepped(const ProgressState& state) override {
+    if (!leads_()) {
+      activity_.stepped(state);
+    }
+  }
+
+ private:
+  const std::function<bool()> leads_;
+  WorkerActivity& activity_;
+};
 
 }  // namespace
 
@@ -47,8 +63,8 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
       books.heard(request, reply, words);
     };
     hooks.plan = [this, &books](const LeaseQuestion& question) { return plan_again(books, question); };
-    hooks.save_heard = [&books] { return books.save(); };
-    hooks.restore_heard = [&books](const std::string& saved) { books.restore(saved, "the books of who leads"); };
+    hooks.save_heard = [&books] { return books.copy(); };
+    hooks.restore_heard = [&books](const std::string& copy) { books.become(copy); };
   }
   const bool softsync = config.algorithm == "softsync";
   const bool staleness_rate = config.staleness_lr == "on" || (config.staleness_lr == "auto" && softsync);
@@ -91,8 +107,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
     LeaderLinks leader(links, table, tables_of_parts());
     return lead(links, leader, books, links.note(), stop);
   };
-  return served.leads() ? lead_and_work(links, leads, works, stop_requested)
-                        : follow(links, works, takes_over, stop_requested);
+  return take_part(links, {.lead = leads, .take_over = takes_over, .work = works}, stop_requested);
 }
 
 LeaseTable::Options Trainer::Run::plan_again(ServedBooks& books, const LeaseQuestion& question) const {
@@ -120,6 +135,8 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
     hooks.heard = [&books](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
       books.heard(request, reply, words);
     };
+    hooks.save_heard = [&books] { return books.copy(); };
+    hooks.restore_heard = [&books](const std::string& copy) { books.become(copy); };
     hooks.work = [&books](const RequestHead& request) { return books.work(request); };
     hooks.lost = [&books](std::uint64_t worker) { books.lose(worker); };
   }
@@ -137,8 +154,7 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
     links.begin_leading();
     return lead_sandblaster(links, books, links.note(), stop);
   };
-  return served.leads() ? lead_and_work(links, leads, works, stop_requested)
-                        : follow(links, works, takes_over, stop_requested);
+  return take_part(links, {.lead = leads, .take_over = takes_over, .work = works}, stop_requested);
 }
 
 Outcome Trainer::Run::snapshot(LeaderLinks& leader) {
@@ -159,18 +175,27 @@ bool Trainer::Run::add_servers(LeaderLinks& leader, CheckpointState& saved, Outc
   return servers.ok();
 }
 
-RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work, const Part& take_over,
+RunSummary Trainer::Run::take_part(ServedLinks& links, const ServedParts& parts,
+                                   const std::function<bool()>& stop_requested) {
+  const ServedTeam& served = *team.served;
+  if (!served.is_server()) {
+    RunSummary summary = parts.work({.replica = *replica, .place = state, .observer = observer}, stop_requested);
+    write_results(summary);
+    return summary;
+  }
+  const Part serve = [&](const std::function<bool()>& stop) {
+    const std::optional<RunSummary> led = served.leads() ? parts.lead(stop) : std::nullopt;
+    return led ? *led : follow(links, parts.take_over, stop);
+  };
+  return served.is_worker() ? work_beside(links, parts.work, serve, stop_requested) : serve(stop_requested);
+}
+
+RunSummary Trainer::Run::follow(ServedLinks& links, const LeadingPart& take_over,
                                 const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
-  if (served.is_worker()) {
-    summary = work({.replica = *replica, .place = state, .observer = observer}, stop_requested);
-    if (served.inside) {
-      (void)links.worker().leave(Clock::now() + team.patience);
-    }
-  }
-  while (served.is_server() && !served.leader_left()) {
+  while (!worker_failed && !served.leader_left()) {
     for (const std::string& text : links.take_news()) {
       observer.note(text);
     }
@@ -179,23 +204,46 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const WorkingPart& work, con
       summary.problem = team.explain ? team.explain(lost) : lost;
       break;
     }
+    if (links.may_leave()) {
+      summary.status = "left";
+      break;
+    }
     if (links.leads()) {
       if (!links.note().empty()) {
-        return take_over(stop_requested);
+        if (const std::optional<RunSummary> led = take_over(stop_requested)) {
+          return *led;
+        }
+        continue;
       }
-      const std::string lost = "the server that leads was lost before training began";
+      const std::string lost = fmt::format("the {} that leads was lost before training began", served.kind_of_server());
       summary.status = "lost";
       summary.problem = team.explain ? team.explain(lost) : lost;
       break;
     }
     if (!served.is_worker()) {
-      team.activity->begin(WorkerActivity::Kind::serving, static_cast<std::int64_t>(links.server().pushes()));
-      let_go_wrong(links.server(), stop_requested);
+      team.activity->begin(WorkerActivity::Kind::serving, static_cast<std::int64_t>(links.pushes()));
+      let_go_wrong(links.pushes(), stop_requested);
     }
     std::this_thread::sleep_for(kServerTurn);
   }
+  if (links.nobody_leads()) {  // nor will ever: no coordinator is there to say who
+    summary.status = "lost";
+    summary.problem = "the coordinator was lost while another server was to lead; " + rolled_back();
+  }
   write_results(summary);
   return summary;
+}
+
+void Trainer::Run::end_leading() {
+  hear_of_checkpoints(true);
+  writer.reset();
+  metrics.reset();
+  events.reset();
+  folder.reset();
+  served_state = {};
+  served_bytes = {};
+  moved_bytes = {};
+  team.leads_servers = false;
 }
 
 std::string Trainer::Run::leader_note(std::map<std::string, std::vector<std::uint64_t>> numbers,
@@ -223,17 +271,46 @@ Trainer::Run::TakenOver Trainer::Run::take_over_from(const std::string& note) {
   state.position = place.at(2);
   checkpointed_step = static_cast<std::int64_t>(place.at(3)) - 1;
   state.logged_sums = {};
-  team.took_over = true;
+  team.leads_servers = true;
   if (!std::filesystem::exists(std::filesystem::path(config.out) / "run.yaml")) {
-    throw Error(
-        fmt::format("the server that wrote the run's folder is lost, and this host does not see {}", config.out));
+    throw Error(fmt::format("the {} that wrote the run's folder is gone, and this host does not see {}",
+                            team.served->kind_of_server(), config.out));
+  }
+  if (replica == nullptr) {
+    replica = std::make_unique<Replica>(graph, table, replica_options);  // the worker beside has the first
   }
   folder.emplace(RunFolder::open(config.out));
   metrics.emplace(MetricsLog::resume(folder->metrics(), state.metrics_rows));
   events = std::make_unique<EventFile>(folder->path(), this_machine().host, wall_clock(), state.step);
-  observer.note(
-      fmt::format("server {} leads from here on, at update {}", team.served->fabric->rank().value, state.step));
+  observer.note(fmt::format("{} leads from here on, at update {}", team.served->name_of_server(team.served->number()),
+                            state.step));
   return taken;
+}
+
+void Trainer::Run::note_team_changes(int workers) {
+  if (!team.served->changes) {
+    return;
+  }
+  workers_seen = workers;
+  for (const ServedTeam::Change& change : team.served->changes()) {
+    using What = ServedTeam::Change::What;
+    const TeamEvent event = {change.what == What::joined ? TeamEvent::What::joined
+                             : change.what == What::left ? TeamEvent::What::left
+                                                         : TeamEvent::What::lost,
+                             change.who, change.why, state.step};
+    const bool known = std::ranges::any_of(
+        state.events, [&](const TeamEvent& one) { return one.what == event.what && one.who == event.who; });
+    if (known) {
+      continue;  // a leader before has told
+    }
+    state.events.push_back(event);
+    if (event.what != TeamEvent::What::lost) {  // which others tell
+      const bool serves = change.role == Role::server;
+      const int now = serves ? change.servers : workers;
+      observer.note(fmt::format("{} {} after update {}: {} {}{} now", event.who, name_of(event.what), event.step, now,
+                                serves ? "server" : "worker", now == 1 ? "" : "s"));
+    }
+  }
 }
 
 bool Trainer::Run::deposed(Clock::time_point& looked_at) const {
@@ -246,7 +323,8 @@ bool Trainer::Run::deposed(Clock::time_point& looked_at) const {
 RunSummary Trainer::Run::end_deposed() const {
   RunSummary summary;
   summary.status = "lost";
-  summary.problem = "this process was silent for too long, and another server leads";
+  summary.problem =
+      fmt::format("this process was silent for too long, and another {} leads", team.served->kind_of_server());
   return summary;
 }
 
@@ -272,31 +350,42 @@ void Trainer::Run::wait_for_the_last(const std::function<int()>& workers_left,
   }
 }
 
-void Trainer::Run::let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested) {
+void Trainer::Run::let_go_wrong(std::uint64_t entered, const std::function<bool()>& stop_requested) {
   if (team.chaos != nullptr) {
-    const auto pushes = static_cast<std::int64_t>(server.pushes());
-    const auto units = static_cast<double>(steps_per_epoch) * static_cast<double>(config.epochs * units_of_step(config));
-    team.chaos->before_step({.step = pushes / team.served->copies() + 1,
-                             .share = units > 0 ? static_cast<double>(pushes) / units : 0},
-                            team.activity->compute(), stop_requested);
+    const auto pushes = static_cast<std::int64_t>(entered);
+    double units = static_cast<double>(steps_per_epoch) * static_cast<double>(config.epochs * units_of_step(config));
+    if (is_sandblaster(config)) {
+      const double of_a_push = static_cast<double>(portion_options().portion * config.portions_per_push);
+      units =
+          static_cast<double>(config.iterations) * std::max(1.0, static_cast<double>(data.train->size()) / of_a_push);
+    }
+    team.chaos->before_step(
+        {.step = pushes / team.served->copies() + 1, .share = units > 0 ? static_cast<double>(pushes) / units : 0},
+        team.activity->compute(), stop_requested);
   }
 }
 
-RunSummary Trainer::Run::lead_and_work(ServedLinks& links, const Part& lead, const WorkingPart& work,
-                                       const std::function<bool()>& stop_requested) {
-  if (!team.served->is_worker()) {
-    return lead(stop_requested);
-  }
-  Replica own(graph, table, replica_options);
-  TrainingState place;
-  RunObserver silent;
+bool Trainer::Run::is_without_a_worker() const {
+  const ServedTeam& served = *team.served;
+  return worker_failed ||
+         (served.ends_with_a_worker() && served.workers_left().size() < static_cast<std::size_t>(served.workers));
+}
+
+RunSummary Trainer::Run::work_beside(ServedLinks& links, const WorkingPart& work, const Part& serve,
+                                     const std::function<bool()>& stop_requested) {
+  // Who leads evaluates with the run's replica; who may lead one day makes another then.
+  const std::unique_ptr<Replica> own =
+      team.served->leads() ? std::make_unique<Replica>(graph, table, replica_options) : std::move(replica);
+  TrainingState place = state;
+  WorkerBeside watched([&] { return team.served->leads() || links.leads(); }, *team.activity);
+  RunSummary worked;
+  RunSummary summary;
   std::exception_ptr failure;
   std::atomic<bool> over = false;
-  RunSummary summary;
   {
     const std::jthread beside([&] {
       try {
-        (void)work({.replica = own, .place = place, .observer = silent}, [&] { return stop_requested() || over; });
+        worked = work({.replica = *own, .place = place, .observer = watched}, [&] { return stop_requested() || over; });
         (void)links.worker().leave(Clock::now() + team.patience);
       } catch (...) {
         failure = std::current_exception();
@@ -304,7 +393,7 @@ RunSummary Trainer::Run::lead_and_work(ServedLinks& links, const Part& lead, con
       }
     });
     try {
-      summary = lead(stop_requested);
+      summary = serve(stop_requested);
     } catch (...) {
       over = true;  // it has nobody any more to lease from
       links.let_all_go();
@@ -315,7 +404,7 @@ RunSummary Trainer::Run::lead_and_work(ServedLinks& links, const Part& lead, con
   if (failure) {
     std::rethrow_exception(failure);
   }
-  return summary;
+  return team.leads() || summary.status != "finished" ? summary : worked;
 }
 
 }  // namespace distbelief

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cluster/lease_table.h"
@@ -14,19 +15,25 @@
 namespace distbelief {
 
 /// A job with parameter servers, as one of its processes sees it. Ranks are the workers, then the servers, unless each
-/// worker has a server inside. The first server leads: it keeps the books, evaluates, and writes the run's folder.
-/// Where a network is cut, each copy of it is of `parts` workers in a row, and servers hold the parameters of each part
-/// for themselves: a worker talks about its own only. The first worker of a copy leases samples for all of it.
+/// worker has a server inside, then workers and servers that came later. The first server leads: it keeps the books,
+/// evaluates, and writes the run's folder. Where a network is cut, each copy of it is of `parts` workers in a row, and
+/// servers hold the parameters of each part for themselves: a worker talks about its own only. The first worker of a
+/// copy leases samples for all of it.
 struct ServedTeam {
   Fabric* fabric = nullptr;  ///< borrowed
   std::uint32_t view = 0;
   std::uint64_t incarnation = 0;
-  int workers = 1;
+  int workers = 1;  ///< these two: with which the job began
   int servers = 1;
-  int parts = 1;                                        ///< workers of a copy of the network
-  bool inside = false;                                  ///< servers are inside the workers
-  /// Where shelves have two holders: who holds them now; borrowed. Null: each is with its server, and lost with it.
+  int parts = 1;        ///< workers of a copy of the network
+  bool inside = false;  ///< servers are inside the workers
+  /// Where shelves may have two holders, or move: who holds them now; borrowed. Null: each is with its server, and lost
+  /// with it.
   ServedRoutes* routes = nullptr;
+  bool servers_may_change = false;  ///< others may come, and some of them go
+  int shelves = 0;                  ///< of those, as the user wants; 0: see shelves_of()
+  /// This process is a server that came later; and the workers that came before it did, and are still there.
+  bool is_late_server = false;
   Clock::duration patience = std::chrono::minutes(10);  ///< for whoever lives but does not answer
 
   LeaseSource* leases = nullptr;  ///< a worker's; borrowed
@@ -39,26 +46,57 @@ struct ServedTeam {
     std::uint64_t incarnation = 0;
     Rank rank = {};
   };
-  std::function<std::vector<LostWorker>()> newly_lost = {};                    ///< a server's
+  std::vector<LostWorker> late_before = {};
+  std::vector<Rank> servers_before = {};                     ///< likewise servers
+  std::function<void(const ServerNews&)> tell = {};          ///< a server's
+  std::function<std::vector<LostWorker>()> newly_lost = {};  ///< a server's
+  /// Somebody who came while the job runs. `link` is to be called on the thread that uses the fabric, before anything
+  /// is said to it or heard of it.
+  struct Newcomer {
+    Rank rank = {};
+    std::uint64_t incarnation = 0;
+    bool is_worker = true;
+    std::function<void()> link = {};
+  };
+  std::function<std::vector<Newcomer>()> newcomers = {};  ///< since the last call
+  /// What people should know of who comes and goes.
+  struct Change {
+    enum class What : std::uint8_t { joined, left, lost };
+    What what = What::joined;
+    std::string who = {};  ///< "worker 1 (pid 4711 on alpha)"
+    std::string why = {};  ///< of a loss
+    Role role = Role::worker;
+    int servers = 0;  ///< that there are now
+  };
+  std::function<std::vector<Change>()> changes = {};                           ///< since the last call; the leader's
   std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
-  std::function<int()> workers_left = {};        ///< a server's: that live and, unless servers are inside, are not done
+  /// A server's: workers that live and, unless servers are inside, are not done, by incarnation.
+  std::function<std::vector<std::uint64_t>()> workers_left = {};
   std::function<std::string()> names_left = {};  ///< the leader's: of those workers, for people
   /// The leader's, who may have been stopped for a while: the coordinator has heard it since, and has not given it up.
   /// Otherwise another leads, and the run's folder is not this one's any more.
   std::function<bool()> still_leads = {};
-  std::function<bool()> leader_left = {};        ///< all others'
-  std::function<bool()> given_up = {};           ///< a worker's: the job goes on without it; empty: that cannot happen
+  std::function<bool()> leader_left = {};  ///< all others'
+  std::function<bool()> given_up = {};     ///< a worker's: the job goes on without it; empty: that cannot happen
   /// Called first on each thread that moves bytes or answers requests: it may work where nobody computes.
   std::function<void()> side_thread_begins = {};
 
   Rank rank_of_server(int server) const { return Rank{server + (inside ? 0 : workers)}; }
-  bool is_worker() const { return fabric->rank().value < workers; }
+  /// What people call it: "server 3", or the worker that it is inside of.
+  std::string name_of_server(int server) const {
+    return kind_of_server() + " " + std::to_string(rank_of_server(server).value);
+  }
+  std::string kind_of_server() const { return inside ? "worker" : "server"; }
+  bool is_worker() const { return fabric->rank().value < workers || (is_late(fabric->rank()) && !is_late_server); }
+  bool is_late(Rank worker) const { return !inside && worker.value >= workers + servers; }
   bool is_server() const { return inside || !is_worker(); }
-  int copies() const { return workers / parts; }
+  /// The parameters of a worker that is lost are lost with it.
+  bool ends_with_a_worker() const { return inside && routes == nullptr; }
+  int copies() const { return workers / parts; }  ///< with which the job began
   int part_of(Rank worker) const { return worker.value % parts; }
   /// Of a server.
   int number() const { return fabric->rank().value - (inside ? 0 : workers); }
-  /// Who leads from the start. Another takes over when it is lost: see ServedLinks::leads().
+  /// Who leads from the start. Another takes over when it is lost or leaves: see ServedLinks::leads().
   Rank leader() const { return rank_of_server(0); }
   bool leads() const { return fabric->rank() == leader(); }
 };

@@ -1,4 +1,6 @@
 // What a worker does in a run through parameter servers.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -27,7 +29,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
-  doing(WorkerActivity::Kind::meeting);
+  team.activity->begin(WorkerActivity::Kind::meeting, place.step);
   const UnitExchange::Options exchange = {.fetch_every = static_cast<int>(config.n_fetch),
                                           .prefetch = prefetches(config, config.n_fetch),
                                           .whole_steps = is_synchronous(config),
@@ -63,6 +65,11 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   StepReport report = worker->join();
   const auto begin = Clock::now();
   LossSums sums;
+  const auto spent_so_far = [&] {
+    return StepTimes{.computed = team.activity->compute().seconds(),
+                     .loaded = batches.wait_seconds() - batches.lease_seconds(),
+                     .linked = worker->exchange().wait_seconds()};
+  };
   std::int64_t told = place.step;  ///< steps that chaos has heard of
   while (report.outcome == StepReport::Outcome::stepped || report.outcome == StepReport::Outcome::end_of_epoch) {
     if (report.outcome == StepReport::Outcome::end_of_epoch && batches.finished()) {
@@ -73,7 +80,8 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
       break;
     }
     if (report.outcome == StepReport::Outcome::end_of_epoch && served.leader_left && served.leader_left()) {
-      report = {.outcome = StepReport::Outcome::group_lost, .culprit = "the server that leads is gone"};
+      report = {.outcome = StepReport::Outcome::group_lost,
+                .culprit = fmt::format("the {} that leads is gone", served.kind_of_server())};
       break;
     }
     const Pace::Times times = {
@@ -82,7 +90,8 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
       batches.set_amounts(pace.units_of_lease(), pace.batches());
       worker->exchange().set_exchange(pace.batches(), prefetches(config, pace.batches()));
     }
-    doing(WorkerActivity::Kind::stepping);
+    team.activity->begin(WorkerActivity::Kind::stepping, place.step);
+    const StepTimes before = spent_so_far();
     const SampleRun& last = batches.unit().samples;
     if (team.chaos != nullptr) {
       const double share = static_cast<double>(last.epoch * samples + last.first + last.count) /
@@ -100,6 +109,11 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
     agree_in_copy(report);
     if (report.outcome == StepReport::Outcome::stepped && report.sums.rows > 0) {
       place.step += report.updates;
+      const StepTimes now = spent_so_far();
+      team.activity->spent({.steps = report.updates,
+                            .computed = now.computed - before.computed,
+                            .loaded = std::max(0.0, now.loaded - before.loaded),
+                            .linked = now.linked - before.linked});
       sums += report.sums;
       const double seconds = seconds_since(begin);
       working.observer.stepped({.epoch = batches.epoch() + 1,
@@ -123,7 +137,7 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
   if (report.outcome != StepReport::Outcome::group_lost) {
     (void)worker->exchange().rest();
   }
-  doing(WorkerActivity::Kind::ending);
+  team.activity->begin(WorkerActivity::Kind::ending, place.step);
   place.train_seconds = seconds_since(begin);
   summary.loader_wait_seconds = batches.wait_seconds();
   return summary;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "config/run_config.h"
 #include "graph/loss.h"
 #include "train/served_team.h"
 #include "train/worker_activity.h"
@@ -24,6 +25,19 @@ struct NextTeam {
 struct MemberNews {
   std::string who;  ///< "worker 1 (pid 4711 on alpha)"
   std::string why;  ///< it is lost: "was killed by signal 9 (SIGKILL)"; empty when it lives
+};
+
+/// A part of the network is lost: those who are left begin anew from the newest checkpoint, in the places that a new
+/// cut gives them.
+struct RollBack {
+  NextTeam team = {};                 ///< who trains, as the new grid numbers them
+  RunConfig config = {};              ///< that they train with,
+  RunConfig original = {};            ///< and with which the job began
+  std::uint32_t generation = 0;       ///< how often that was done
+  std::int64_t step = 0;              ///< that was reached
+  std::vector<MemberNews> lost = {};  ///< since the job began
+  std::vector<MemberNews> came = {};  ///< likewise, and had no part until all went back
+  std::vector<Rank> spare = {};       ///< who live and have no place
 };
 
 /// The processes that train one model together, as one of them sees them. The first of them leads: it writes the run's
@@ -45,8 +59,10 @@ struct Team {
   std::function<void(std::uint32_t epoch)> formed = {};
   /// The newest group that could be formed with members that came, or the one that stands: any time.
   std::function<std::uint32_t()> newest = {};
-  /// Gets links to those that came. The epoch of the group that the others form, where they say so; else 0. Nothing when
-  /// somebody cannot be reached, so that the group is not to be.
+  /// This member is to leave, while the others go on: any time. Null: it is never.
+  std::function<bool()> leaving = {};
+  /// Gets links to those that came. The epoch of the group that the others form, where they say so; else 0. Nothing
+  /// when somebody cannot be reached, so that the group is not to be.
   std::function<std::optional<std::uint32_t>(const NextTeam& next)> admit = {};
   bool late = false;  ///< this member came when the others had begun, and gets all from them
   std::function<std::optional<MemberNews>(Rank)> news_of = {};
@@ -57,8 +73,12 @@ struct Team {
   WorkerChaos* chaos = nullptr;        ///< borrowed: what --chaos does to this member; null: as it makes it itself
   int restarts = 0;                    ///< how often the launcher has started this job again
 
+  const RollBack* went_back = nullptr;  ///< borrowed: why this team begins from a checkpoint
+  bool spare = false;                   ///< the others go on without this member, or it has no place yet
+
   const ServedTeam* served = nullptr;  ///< borrowed: the parameters are with servers, and there is no group
-  bool took_over = false;              ///< likewise: the server that led is lost, and this one leads now
+  /// Likewise, since that changed: whether this server leads.
+  std::optional<bool> leads_servers = {};
 
   int position() const { return group == nullptr ? 0 : group->position(); }
   int size() const { return group == nullptr ? 1 : group->size(); }
@@ -67,7 +87,7 @@ struct Team {
   int replica() const { return across() == nullptr ? 0 : across()->position(); }
   int replicas() const { return across() == nullptr ? 1 : across()->size(); }
   int workers() const { return served != nullptr ? served->workers : size(); }
-  bool leads() const { return took_over || (served != nullptr ? served->leads() : position() == 0); }
+  bool leads() const { return !spare && leads_servers.value_or(served != nullptr ? served->leads() : position() == 0); }
 
   /// Adds up the sums of all replicas, in their order.
   Outcome sum(LossSums& sums) const;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -57,37 +58,45 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
   const int leader = is_served(config) && !inside ? workers : 0;
   std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(members);
   SharedLeases leases;
-  std::atomic<int> workers_left = workers;
   std::atomic<bool> leader_left = false;
   NotesOfAll notes(observer);
   std::mutex mutex;
   std::exception_ptr first_error;                      // guarded by mutex
   std::vector<ServedTeam::LostWorker> failed_workers;  // guarded by mutex
+  std::set<std::uint64_t> workers_left;                // guarded by mutex
+  for (int rank = 0; rank < workers; ++rank) {
+    workers_left.insert(static_cast<std::uint64_t>(rank) + 1);
+  }
   const auto work = [&](int rank, RunObserver& watcher) {
     FaultyFabric* faulty = nullptr;
+    LockedFabric* locked = nullptr;
     const std::unique_ptr<Fabric> fabric =  // who fails is lost to the others
-        with_lock(with_faults(std::move(fabrics[static_cast<std::size_t>(rank)]), config, faulty), config);
+        with_lock(with_faults(std::move(fabrics[static_cast<std::size_t>(rank)]), config, faulty), config, locked);
     RunSummary summary;
     std::optional<Group> group;
     ThreadLeases own_leases(leases, static_cast<std::uint64_t>(rank) + 1);
-    const ServedTeam served = {.fabric = fabric.get(),
-                               .view = 1,
-                               .incarnation = static_cast<std::uint64_t>(rank) + 1,
-                               .workers = workers,
-                               .servers = inside ? workers : members - workers,
-                               .parts = static_cast<int>(parts_of(config)),
-                               .inside = inside,
-                               .leases = &own_leases,
-                               .plan_leases = [&](const LeaseTable::Options& plan, std::uint64_t) { leases.plan(plan); },
-                               .newly_lost =
-                                   [&, told = std::size_t{0}]() mutable {
-                                     const std::scoped_lock lock(mutex);
-                                     const std::size_t before = std::exchange(told, failed_workers.size());
-                                     return std::vector(failed_workers.begin() + static_cast<std::ptrdiff_t>(before),
-                                                        failed_workers.end());
-                                   },
-                               .workers_left = [&] { return workers_left.load(); },
-                               .leader_left = [&] { return leader_left.load(); }};
+    const ServedTeam served = {
+        .fabric = fabric.get(),
+        .view = 1,
+        .incarnation = static_cast<std::uint64_t>(rank) + 1,
+        .workers = workers,
+        .servers = inside ? workers : members - workers,
+        .parts = static_cast<int>(parts_of(config)),
+        .inside = inside,
+        .leases = &own_leases,
+        .plan_leases = [&](const LeaseTable::Options& plan, std::uint64_t) { leases.plan(plan); },
+        .newly_lost =
+            [&, told = std::size_t{0}]() mutable {
+              const std::scoped_lock lock(mutex);
+              const std::size_t before = std::exchange(told, failed_workers.size());
+              return std::vector(failed_workers.begin() + static_cast<std::ptrdiff_t>(before), failed_workers.end());
+            },
+        .workers_left =
+            [&] {
+              const std::scoped_lock lock(mutex);
+              return std::vector(workers_left.begin(), workers_left.end());
+            },
+        .leader_left = [&] { return leader_left.load(); }};
     try {
       Team team = {.sharers = workers};
       if (is_served(config)) {
@@ -114,7 +123,10 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
       }
     }
     leases.leave(static_cast<std::uint64_t>(rank) + 1);
-    workers_left -= rank < workers ? 1 : 0;
+    {
+      const std::scoped_lock lock(mutex);
+      workers_left.erase(static_cast<std::uint64_t>(rank) + 1);
+    }
     leader_left = leader_left || rank == leader;
     return summary;
   };

@@ -1,9 +1,7 @@
 #include "train/trained_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
-#include "base/json_text.h"
+#include "base/json.h"
 #include "checkpoint/safetensors.h"
 #include "models/model_file.h"
 #include "plan/parameter_layout.h"
@@ -12,7 +10,6 @@
 namespace distbelief {
 namespace {
 
-using nlohmann::json;
 constexpr const char* kCardKey = "distbelief.model";
 
 ModelCard card_in(const SafetensorsView& view) {
@@ -29,7 +26,7 @@ ModelCard card_in(const SafetensorsView& view) {
 std::string card_text(const ModelCard& card) {
   const SampleSpec& spec = card.model.data;
   return json_text(
-      json{{"model", card.model.source},
+      Json{{"model", card.model.source},
            {"model_options", card.model.options},
            {"model_text", card.model_text},
            {"data", card.data},
@@ -45,13 +42,13 @@ std::string card_text(const ModelCard& card) {
 
 ModelCard parse_card(const std::string& text, const std::string& file) {
   try {
-    const json root = json::parse(text);
+    const Json root = parse_json(text);
     ModelCard card;
     card.model.source = root.at("model");
     card.model.options = root.at("model_options").get<std::map<std::string, std::string>>();
     card.model_text = root.at("model_text");
     card.data = root.at("data");
-    const json& input = root.at("input");
+    const Json& input = root.at("input");
     card.model.data = {.input = Shape(input.at("shape").get<std::vector<std::int64_t>>()),
                        .sparse = input.at("sparse"),
                        .indices = input.at("indices"),
@@ -61,7 +58,7 @@ ModelCard parse_card(const std::string& text, const std::string& file) {
     card.normalization.deviation = root.at("normalization").at("deviation").get<std::vector<float>>();
     card.class_names = root.at("class_names").get<std::vector<std::string>>();
     return card;
-  } catch (const json::exception& error) {
+  } catch (const JsonError& error) {
     throw FileError(fmt::format("{}: the description of the model is damaged: {}", file, error.what()));
   }
 }

@@ -18,6 +18,7 @@
 #include "strategy/local.h"
 #include "strategy/periodic_averaging.h"
 #include "strategy/root_update.h"
+#include "train/copies_text.h"
 #include "train/core_share.h"
 #include "train/measured_plan.h"
 #include "train/model_cut.h"
@@ -64,37 +65,14 @@ bool touches_few_rows(const Graph& graph, const ParameterTable& table) {
          std::ranges::any_of(table.entries(), [](const ParameterEntry& entry) { return entry.spec.row_floats > 0; });
 }
 
-std::string counted(std::size_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
-/// "2 stages of 2 workers, 8 micro-batches".
-std::string grid_text(const Grid& grid, std::int64_t micro_batches) {
-  const std::string sharers = counted(static_cast<std::size_t>(grid.tensor), "worker");
-  if (grid.stages == 1) {
-    return sharers + ", which share each layer's work";
-  }
-  return fmt::format("{} of {}, {} micro-batch{}", counted(static_cast<std::size_t>(grid.stages), "stage"), sharers,
-                     micro_batches, micro_batches == 1 ? "" : "es");
-}
-
-/// "2 copies of 2 stages ...".
-std::string copies_text(const Grid& grid, std::int64_t micro_batches) {
-  return fmt::format("{} of {}",
-                     grid.replicas == 1 ? "one copy of the network" : fmt::format("{} copies", grid.replicas),
-                     grid_text(grid, micro_batches));
-}
-
-/// What the death of a server means.
-std::string copies_of_parameters_text(const RunConfig& config) {
-  if (holders_of(config) > 1) {
-    return "copies  each parameter is on two servers: one of them may die";
-  }
-  return fmt::format("copies  none{}: when a server dies the run ends, and goes on from its last checkpoint",
-                     config.servers == 1 ? ", as there is one server" : "");
-}
-
 }  // namespace
+
+std::string Trainer::Run::team_text() const {
+  if (part) {
+    return copies_text(grid, replica_options.micro_batches);
+  }
+  return fmt::format("{} with the whole network", counted(static_cast<std::size_t>(team.size()), "worker"));
+}
 
 Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described)
     : config(std::move(given)),
@@ -118,10 +96,22 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   if (!team.late) {
     config.workers = team.workers();  // what is written down is what runs
   }
+  original = team.went_back != nullptr ? team.went_back->original : config;
+  generation = team.went_back != nullptr ? team.went_back->generation : 0;
+  if (is_cut() && team.late) {
+    team.spare = true;
+    return;  // the others say what it is to hold
+  }
   take_part();
   size_up();
   state.steps_per_epoch = steps_per_epoch;
+  make_replica();
+  if (team.served == nullptr) {  // otherwise each part of it makes what it needs
+    strategy = make_strategy();
+  }
+}
 
+void Trainer::Run::make_replica() {
   ReplicaOptions& options = replica_options;
   options.seed = config.seed;
   options.watch = &team.activity->compute();
@@ -151,9 +141,6 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   replica = std::make_unique<Replica>(part ? part->graph : graph, own_table(), options);
   own_table().initialize(config.seed, replica->values());
-  if (team.served == nullptr) {  // otherwise each part of it makes what it needs
-    strategy = make_strategy();
-  }
 }
 
 void Trainer::Run::size_up() {
@@ -161,7 +148,7 @@ void Trainer::Run::size_up() {
   if (team.served == nullptr) {
     now.workers = team.size();
     if (config.elastic_batch == "worker" && is_synchronous(config)) {
-      now.batch = std::max<std::int64_t>(1, config.batch * now.workers / config.workers);
+      now.batch = std::max<std::int64_t>(1, config.batch * replicas_of(now) / replicas_of(original));
     }
   }
   rate_scale = static_cast<double>(now.batch) / static_cast<double>(config.batch);
@@ -174,7 +161,10 @@ void Trainer::Run::size_up() {
 }
 
 std::unique_ptr<Strategy> Trainer::Run::make_strategy() {
-  const GroupOptions group_options = {.most_rows = worker_batch, .patience = team.patience};
+  GroupOptions group_options = {.most_rows = worker_batch, .patience = team.patience};
+  if (is_cut() && team.next && team.replicas() > 1) {
+    group_options.commit = [group = team.group](Clock::time_point deadline) { return group->barrier(deadline); };
+  }
   if (config.algorithm == "hogwild") {
     return std::make_unique<Hogwild>(
         *replica, *rule,
@@ -219,8 +209,16 @@ Trainer Trainer::resume(const std::filesystem::path& folder, RunConfig config, R
 }
 
 Trainer Trainer::in_team(const Team& team, const std::filesystem::path& folder, bool resumes, RunConfig config,
-                         RunObserver& observer) {
-  return Trainer(std::move(config), observer, Beginning{.team = team, .folder = folder, .resumes = resumes});
+                         RunObserver& observer, std::shared_ptr<OpenedRun> opened) {
+  return Trainer(std::move(config), observer,
+                 Beginning{.team = team, .folder = folder, .resumes = resumes, .opened = std::move(opened)});
+}
+
+std::shared_ptr<OpenedRun> Trainer::open(const RunConfig& config) {
+  check_config(config);
+  RunData data = open_run_data(config);
+  ModelCard card = describe_model(config, data);
+  return std::make_shared<OpenedRun>(OpenedRun{std::move(data), std::move(card)});
 }
 
 Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& beginning) {
@@ -230,9 +228,9 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
   if (alone && beginning.folder) {
     lock.emplace(RunFolder::open(*beginning.folder).path());
   }
-  RunData data = open_run_data(config);
-  ModelCard card = describe_model(config, data);
-  run_ = std::make_unique<Run>(std::move(config), beginning.team, observer, std::move(data), std::move(card));
+  const std::shared_ptr<OpenedRun> opened = beginning.opened ? beginning.opened : open(config);
+  run_ = std::make_unique<Run>(std::move(config), beginning.team, observer, std::move(opened->data),
+                               std::move(opened->card));
   Run& run = *run_;
   if (lock) {
     run.lock.emplace(std::move(*lock));
@@ -240,6 +238,9 @@ Trainer::Trainer(RunConfig config, RunObserver& observer, const Beginning& begin
 
   if (!run.team.leads()) {
     run.config.out = beginning.folder->string();
+    if (run.team.went_back != nullptr) {
+      observer.follows();
+    }
     return;
   }
   try {
@@ -255,8 +256,12 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   bool restored = false;
   if (beginning.folder) {
     run.folder.emplace(RunFolder::open(*beginning.folder));
-    std::error_code ignored;
-    std::filesystem::remove(run.folder->leader(), ignored);  // of an earlier job
+    if (run.team.went_back != nullptr) {
+      write_file_atomically(run.folder->leader(), fmt::format("{}\n", run.team.group->epoch()));
+    } else {
+      std::error_code ignored;
+      std::filesystem::remove(run.folder->leader(), ignored);  // of an earlier job
+    }
     restored = beginning.resumes && run.restore();
   }
   std::optional<InitReport> initialised;
@@ -275,7 +280,7 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   run.config.out = run.folder->path().string();
   if (!run.config.checkpoint_copy.empty() && is_same_folder(run.config.checkpoint_copy, run.config.out)) {
     run.config.checkpoint_copy.clear();
-    run.changes.emplace_back("now     no copies of checkpoints: this folder is their second place");
+    run.resume_changes.emplace_back("now     no copies of checkpoints: this folder is their second place");
   }
   if (!run.config.chaos.empty() && run.team.chaos == nullptr) {
     run.own_chaos = std::make_unique<WorkerChaos>(
@@ -288,6 +293,11 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   run.metrics.emplace(MetricsLog::resume(run.folder->metrics(), run.state.metrics_rows));
   run.events = std::make_unique<EventFile>(run.folder->path(), this_machine().host, wall_clock(), run.state.step);
 
+  if (run.team.went_back != nullptr) {
+    observer.takes_over();
+    run.note_way_back();
+    return;
+  }
   const SampleSpec& spec = run.data.train->spec();
   std::vector<std::string> lines = {
       fmt::format("model   {}: {} parameters in {}", run.graph.name(),
@@ -329,20 +339,23 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
             : fmt::format("push every {}, fetch every {}", run.config.n_push, run.config.n_fetch);
     lines.insert(lines.begin() + 3, fmt::format("workers {}, servers {} ({}): {}", run.config.workers, servers,
                                                 run.config.algorithm, updates));
-    if (!run.team.served->inside && run.config.transport != "threads") {
+    if (run.config.transport != "threads") {
       lines.insert(lines.begin() + 4, copies_of_parameters_text(run.config));
     }
     if (run.grid.parts() > 1) {
       lines.insert(lines.begin() + 4, "cut     " + copies_text(run.grid, run.replica_options.micro_batches));
     }
   } else if (run.part) {
-    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}): {}", run.team.size(), run.config.algorithm,
-                                                copies_text(run.grid, run.replica_options.micro_batches)));
+    lines.insert(lines.begin() + 3,
+                 {fmt::format("workers {} ({}): {}", run.team.size(), run.config.algorithm, run.team_text()),
+                  copies_of_parts_text(run.grid, run.config)});
   } else if (run.team.size() > 1) {
     const bool even = run.global_batch % run.team.size() == 0;
-    lines.insert(lines.begin() + 3,
-                 fmt::format("workers {} ({}), {}{} samples each a step", run.team.size(), run.config.algorithm,
-                             even ? "" : "at most ", batch_per_worker(run.config)));
+    const std::string share =
+        fixed_balance(run.config).empty()
+            ? fmt::format("{}{} samples each a step", even ? "" : "at most ", batch_per_worker(run.config))
+            : fmt::format("shares of a step in proportions {}", run.config.balance);
+    lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {}", run.team.size(), run.config.algorithm, share));
   }
   if (run.measured_shares) {
     lines.push_back(fmt::format("shares  {} of the work of a stage, by the speeds of the workers", run.config.shares));
@@ -350,7 +363,7 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   if (beginning.resumes && (restored || begun)) {
     lines.push_back(restored ? fmt::format("resume  at step {}, epoch {}", run.state.step, run.state.epoch + 1)
                              : "resume  from the start: there is no checkpoint yet");
-    std::ranges::copy(run.changes, std::back_inserter(lines));
+    std::ranges::copy(run.resume_changes, std::back_inserter(lines));
   }
   observer.started(lines);
 }
@@ -416,6 +429,7 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 
 const std::filesystem::path& Trainer::folder() const { return run_->folder->path(); }
 bool Trainer::leads() const { return run_->team.leads(); }
+const std::optional<RollBack>& Trainer::roll_back() const { return run_->roll_back; }
 
 void Trainer::Run::discard() {
   if (!is_new || checkpointed_step >= 0) {

@@ -28,9 +28,9 @@ struct EpochReport {
   bool best = false;  ///< the best on validation so far
 };
 
-/// A member of a team was lost, or came.
+/// A member of a team was lost, came, or left when it was asked to.
 struct TeamEvent {
-  enum class What : std::uint8_t { lost, joined };
+  enum class What : std::uint8_t { lost, joined, left };
   What what = What::lost;
   std::string who;        ///< "worker 1 (pid 4711 on alpha)"
   std::string why;        ///< of a loss
@@ -38,36 +38,47 @@ struct TeamEvent {
 };
 std::string_view name_of(TeamEvent::What what);
 
+/// Samples of a step that a worker takes.
+struct MemberShare {
+  int worker = 0;
+  std::int64_t rows = 0;
+  friend bool operator==(const MemberShare&, const MemberShare&) = default;
+};
+
 /// What a run came to: the content of summary.json.
 struct RunSummary {
-  std::string status;  ///< finished, stopped early, interrupted, diverged or lost
-  std::string model, data;
+  /// finished, stopped early, interrupted, diverged or lost; of a worker that left: left; of one that the others go on
+  /// without: given up
+  std::string status = {};
+  std::string model = {}, data = {};
   std::int64_t parameters = 0;
   int workers = 1;         ///< with which it began
   int workers_at_end = 1;  ///< that are left, or have come
-  std::vector<TeamEvent> events;
+  std::vector<TeamEvent> events = {};
   int servers = 0;
-  std::int64_t batch = 0;  ///< samples of a step, over all workers
-  std::int64_t batch_per_worker = 0;
-  int restarts = 0;  ///< of the whole job, after a death
-  int threads = 0;   ///< of each worker
-  std::string thread_mode;
+  std::int64_t batch = 0;             ///< samples of a step, over all workers
+  std::int64_t batch_per_worker = 0;  ///< the most of it, when shares are equal
+  std::vector<MemberShare> shares = {};    ///< of the batch, at the end, where workers make each step together
+  int restarts = 0;                   ///< of the whole job, after a death
+  int threads = 0;                    ///< of each worker
+  std::string thread_mode = {};
   std::int64_t steps = 0;
   std::int64_t epochs = 0;      ///< completed
-  EpochReport last;             ///< of the last completed epoch
+  EpochReport last = {};             ///< of the last completed epoch
   std::int64_t model_step = 0;  ///< which step's values model.safetensors holds
   double train_seconds = 0;
   double samples_per_second = 0;
   double loader_wait_seconds = 0;
-  SampleAudit samples;
+  SampleAudit samples = {};
   std::uint64_t sent_bytes = 0;              ///< by all processes to each other until the end of the last epoch
+  std::uint64_t server_bytes_moved = 0;      ///< of parameters, copied from server to server since the run went on
   std::optional<StalenessCounts> staleness = {};  ///< of runs through parameter servers
   std::int64_t failed_checkpoints = 0;       ///< these three: what could not be written
   std::int64_t failed_copies = 0;            ///< of checkpoints
   std::int64_t lost_metrics = 0;             ///< rows
   double rate_factor = 1;                    ///< likewise: below 1 when the guard against divergence lowered rates
-  std::string problem;  ///< diverged: at which step and in which layer; lost: which process and why
-  std::filesystem::path folder;
+  std::string problem = {};  ///< diverged: at which step and in which layer; lost: which process and why
+  std::filesystem::path folder = {};
   bool has_classes = true;
 };
 
@@ -82,9 +93,14 @@ class RunObserver {
   virtual void note(std::string_view /*text*/) {}
   /// The leader is lost, and this member leads from now on.
   virtual void takes_over() {}
+  /// Another member leads from now on.
+  virtual void follows() {}
   /// Of a leader whose team may outlive it: the results are written. When this returns, whoever shows the run knows.
   virtual void ended(const RunSummary& /*summary*/) {}
 };
+
+/// What a run needs besides its configuration, opened before it is known whether it is needed.
+struct OpenedRun;
 
 /// Trains as the configuration says and writes the run's folder. The one place that wires data, model, replica,
 /// strategy, checkpoints and metrics together. In a team every member has one, with the same configuration; only the
@@ -98,8 +114,11 @@ class Trainer {
   /// run.yaml says, with what the user changed. Throws InputError or FileError.
   static Trainer resume(const std::filesystem::path& folder, RunConfig config, RunObserver& observer);
   /// A member's part of a run of a team in a folder that prepare_run() made, or, when `resumes`, that holds a run.
+  /// `opened`: what open() gave for the same configuration, which is taken; or nothing.
   static Trainer in_team(const Team& team, const std::filesystem::path& folder, bool resumes, RunConfig config,
-                         RunObserver& observer);
+                         RunObserver& observer, std::shared_ptr<OpenedRun> opened = nullptr);
+  /// Throws InputError.
+  static std::shared_ptr<OpenedRun> open(const RunConfig& config);
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
@@ -109,6 +128,8 @@ class Trainer {
   const std::filesystem::path& folder() const;
   /// Whether what the run came to is this member's to tell. A team's leader may have changed on the way.
   bool leads() const;
+  /// After run(): a part of the network is lost, and this is how those who are left can go on.
+  const std::optional<RollBack>& roll_back() const;
 
  private:
   struct Run;
@@ -116,6 +137,7 @@ class Trainer {
     Team team;
     std::optional<std::filesystem::path> folder;  ///< one that is there already
     bool resumes = false;
+    std::shared_ptr<OpenedRun> opened = nullptr;
   };
   Trainer(RunConfig config, RunObserver& observer, const Beginning& beginning);
   /// What the leader does before the first step.

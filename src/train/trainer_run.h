@@ -20,10 +20,12 @@
 #include "plan/grid.h"
 #include "strategy/strategy.h"
 #include "strategy/unit_exchange.h"
+#include "train/batch_shares.h"
 #include "train/carried_state.h"
 #include "train/leader_links.h"
 #include "train/parted_model.h"
 #include "train/portion_books.h"
+#include "train/regrid.h"
 #include "train/run_change.h"
 #include "train/run_data.h"
 #include "train/run_folder.h"
@@ -36,6 +38,11 @@
 #include "train/writing_trouble.h"
 
 namespace distbelief {
+
+struct OpenedRun {
+  RunData data;
+  ModelCard card;
+};
 
 /// Where a run stands, besides parameters, slots and the ledger: all of it goes into checkpoints.
 struct TrainingState {
@@ -58,6 +65,7 @@ struct TrainingState {
   std::uint64_t steps_per_epoch = 0;
   std::int64_t schedule_ahead = 0;  ///< of `step`
   std::vector<TeamEvent> events;
+  std::vector<MemberShare> shares;  ///< of the batch, where they are not equal ones
 
   /// Where the schedule stands when that step has been made.
   std::uint64_t scheduled(std::int64_t after) const {
@@ -104,9 +112,27 @@ struct ResumedState {
   double rate_factor = 1;  ///< what the guard against divergence had made of all rates
 };
 
+/// What a step costs this member, from here on.
+class StepMeter {
+ public:
+  /// Both borrowed.
+  StepMeter(const ComputeWatch& watch, const Loader& loader);
+  StepCosts costs(std::uint64_t host) const;
+
+ private:
+  const ComputeWatch& watch_;
+  const Loader& loader_;
+  const std::uint64_t leased_;
+  const double computed_, loaded_;
+  const Clock::time_point began_ = Clock::now();
+};
+/// Stands for this machine; never 0.
+std::uint64_t host_number();
+
 /// The parts of one run, in the order in which they are built.
 struct Trainer::Run {
   RunConfig config;
+  RunConfig original;                            ///< with which the job began
   std::unique_ptr<WorkerActivity> own_activity;  ///< these two: when the team brings none
   std::unique_ptr<WorkerChaos> own_chaos;
   Team team;
@@ -122,20 +148,30 @@ struct Trainer::Run {
   bool measured_shares = false;  ///< by which the work of a stage is shared out
   std::optional<NetworkPart> part;
   std::vector<NetworkPart> all_parts;  ///< a parameter server's: it holds some of the parameters of each
-  std::optional<Group> column;         ///< those that have the same part of each copy
+  /// Of parts, and formed after losses; MPI may know memory of the earlier ones.
+  std::vector<std::unique_ptr<Group>> groups;
   std::unique_ptr<PartLinks> part_links;
-  std::unique_ptr<PartedModel> parted;                                 ///< of the first copy
+  std::unique_ptr<PartedModel> parted;                ///< of the first copy
+  std::vector<std::unique_ptr<PartLinks>> old_links;  ///< these two: of groups before, as `groups`
+  std::vector<std::unique_ptr<PartedModel>> old_parted;
+  std::uint32_t generation = 0;                                        ///< how often the network was cut anew
+  bool given_up = false;                                               ///< the others go on without this worker
+  std::optional<RollBack> roll_back;                                   ///< how those who are left can go on
+  std::function<void()> finish_prepared_step;                          ///< makes the step that others have made
   std::optional<Checkpoint> to_share_out;                              ///< the leader's: what a run goes on from,
   std::optional<ResumedState> resumed;                                 ///< or this, in its place
   std::optional<std::set<std::string>> taken_slots;                    ///< of the strategy's arrays; none: all
   std::map<std::string, std::vector<std::uint64_t>> strategy_numbers;  ///< likewise
-  std::vector<std::string> changes;                                    ///< since then, a line each
+  std::vector<std::string> resume_changes;                             ///< since then, a line each
   std::unique_ptr<UpdateRule> rule;
   std::unique_ptr<UpdateRule> outer_rule;
   std::optional<Schedule> schedule;
-  std::int64_t global_batch = 0;  ///< samples that all members together take in a step
-  std::int64_t worker_batch = 0;  ///< of these, a member's largest share
-  double rate_scale = 1;          ///< not 1 when the batch follows the number of workers
+  std::int64_t global_batch = 0;              ///< samples that all members together take in a step
+  std::int64_t worker_batch = 0;              ///< of these, a member's largest share
+  std::vector<std::int64_t> shares;           ///< of the batch, of each member; empty: equal ones
+  std::optional<BatchBalance> balance;        ///< none: shares stay as they are
+  std::vector<MemberShare> told_shares = {};  ///< of which people know
+  double rate_scale = 1;                      ///< not 1 when the batch follows the number of workers
   std::uint64_t steps_per_epoch = 0;
   ReplicaOptions replica_options;
   std::unique_ptr<Replica> replica;
@@ -144,10 +180,12 @@ struct Trainer::Run {
   std::vector<EpochProgress> later_epochs;   ///< of epochs to come, what is done already
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
   std::optional<StalenessCounts> staleness;  ///< likewise
+  std::optional<int> workers_seen;           ///< likewise: how many there were when the leader last looked
   std::atomic<bool> worker_failed = false;   ///< likewise: the one beside the leader
   double rate_factor = 1;                    ///< likewise: what the guard against divergence has made of all rates
   std::function<bool(CheckpointState&)> served_state;  ///< likewise: adds what servers and books have; false: lost
   std::function<std::uint64_t()> served_bytes;         ///< likewise: that crossed links to and from servers
+  std::function<std::uint64_t()> moved_bytes;          ///< likewise: see ServedLinks::bytes_moved()
   std::optional<ServedState> restored;                 ///< likewise: what a run goes on from
   TrainingState state;
   std::optional<FolderLock> lock;   ///< of a run of one process; a job's is with whoever started it
@@ -160,23 +198,40 @@ struct Trainer::Run {
   std::unique_ptr<CheckpointWriter> writer;  ///< this and the next four: the leader's
   std::int64_t kept_best_step = -1;          ///< of the last of those that were the best
   WritingTrouble checkpoint_trouble, copy_trouble, metrics_trouble;
-  bool initialised = false;                    ///< from a file, which only the leader has read
-  bool joined = false;                         ///< this member stands where the leader stood
-  std::string ending;                          ///< how the run has ended for a member; empty: it trains
-  std::optional<std::uint64_t> sent_before;    ///< bytes, by the parts of a resumed run before this one
-  std::vector<std::unique_ptr<Group>> groups;  ///< formed after losses; MPI may know memory of the earlier ones
-  std::optional<CommonPoint> common;           ///< the last one, of a strategy whose members are together now and then
-  LastRows last_rows;                          ///< of a member that does not lead: what the leader may die with
+  bool initialised = false;                  ///< from a file, which only the leader has read
+  bool joined = false;                       ///< this member stands where the leader stood
+  std::string ending;                        ///< how the run has ended for a member; empty: it trains
+  std::optional<std::uint64_t> sent_before;  ///< bytes, by the parts of a resumed run before this one
+  std::optional<CommonPoint> common;         ///< the last one, of a strategy whose members are together now and then
+  LastRows last_rows;                        ///< of a member that does not lead: what the leader may die with
+  std::vector<std::byte> goodbyes;           ///< where the last words of others come; MPI may know it to the end
 
   Run(RunConfig given, const Team& members, RunObserver& watcher, RunData opened, ModelCard described);
 
   /// Batches, steps and rates, as the number of members now wants them.
   void size_up();
   std::unique_ptr<Strategy> make_strategy();
+  /// A group has formed: how its members share the batch out, by what is known of them.
+  void settle_shares();
+  void take_shares();
+  /// What members have told of a step may say that others take more of the batch: true when shares are others now.
+  bool rebalance(std::span<const StepCosts> costs);
+  /// Where workers make each step together: of each of them.
+  std::vector<MemberShare> batch_shares() const;
+
+  /// The network was cut when the job began, and may be in one process now.
+  bool is_cut() const { return parts_of(original) > 1 && team.served == nullptr; }
+  /// Not of a worker that came to a network that is cut, until the others have given it a part.
+  bool has_place() const { return replica != nullptr || team.served != nullptr; }
+  void make_replica();
 
   /// Of what this worker holds.
   const ParameterTable& own_table() const { return part ? part->table : table; }
   void take_part();
+  /// Its part, and all for its place, if the network is still cut.
+  void hold_part();
+  /// Opens the groups and links of this worker's place in the grid, as the team's group has it.
+  void take_place();
   /// Makes --shares of `auto` what the speeds of all workers are now: the same for all processes. Throws ExchangeLost.
   void measure_shares();
   int compute_threads() const;
@@ -241,8 +296,18 @@ struct Trainer::Run {
   /// `after`, and stand where the one of them stood that had come furthest. A loss meanwhile only makes it begin again.
   /// False: nobody knows enough to go on, or no group can be formed.
   bool regroup(std::uint32_t after);
-  /// All members together: the epoch of the group that those who came are in; that of this group when nobody did.
-  Outcome agree_on_newest(std::uint32_t& epoch) const;
+  /// Who comes and goes after a step, as all members know it.
+  struct Changes {
+    std::uint32_t newest = 0;       ///< the epoch of the group that those who came are in; of this group: nobody did
+    std::vector<int> leavers = {};  ///< positions
+  };
+  /// All members together. Of those who want to leave one has to stay for now, if nobody else knows all.
+  Outcome agree_on_changes(Changes& changes) const;
+  bool leaves(const Changes& changes) const;
+  /// Lets those who leave know that this member knows.
+  void let_leave(const Changes& changes);
+  /// Of a member that leaves: when it returns, all others know, and nothing of it is under way.
+  RunSummary leave_team(const Changes& changes);
   /// What this member knows, if it is all there is to know.
   std::optional<CommonPoint> own_point();
   struct Agreement {
@@ -254,7 +319,46 @@ struct Trainer::Run {
   };
   /// All members of a new group get the point of the one that has come furthest.
   Agreement agree_on_point(Group& group, std::optional<CommonPoint>& own);
+  /// Of these, all but the carried state: those of the group get what its `source` has in `point`, and who the members
+  /// of the source's group were.
+  Outcome share_place(Group& group, int source, CommonPoint& point, std::vector<Rank>& before,
+                      Clock::time_point deadline);
   void go_on_from(CommonPoint& point);
+  /// Gets links to those of the next group that came. False: that group is not to be, but one later than `after`.
+  bool admit(const NextTeam& next, std::uint32_t& after) const;
+  /// The same as regroup() where the network is cut.
+  bool regroup_parts(std::uint32_t after);
+  enum class Going : std::uint8_t { on, over, again };
+  /// All who live, `all`, tell each other where they stand.
+  Outcome tell_stands(Group& all, std::vector<PartStand>& stands);
+  /// Who came hears how the network is cut.
+  Outcome tell_cut(Group& all, const std::vector<PartStand>& stands);
+  /// What another worker told, with what is each process's own.
+  RunConfig told_config(const std::string& text) const;
+  /// Those who came get the state of their part, in `carried`, from who has one.
+  Outcome hand_over(const Regrid& plan, const NextTeam& next, Rank self, CarriedState& carried);
+  /// Forms the groups of the plan, if nobody is lost meanwhile. `end`: how the run has ended, as a number.
+  Going go_on_with(const Regrid& plan, const NextTeam& next, Group& all, std::uint64_t end);
+  /// Nobody has some part: the network is cut anew for those who live, and comes from the newest checkpoint.
+  Going go_back(const NextTeam& next, Group& all, const std::vector<PartStand>& stands);
+  /// How the network is to be cut for so many workers, each with so much memory; nothing when it cannot. A function of
+  /// these and of what the job began with.
+  std::optional<RunConfig> config_for(int workers, std::uint64_t memory) const;
+  /// Another member has left because training is over.
+  bool somebody_is_done(const std::vector<Rank>& now) const;
+  bool somebody_died(const std::vector<Rank>& now) const;
+  /// Another worker leads, and has the folder.
+  void leave_folder();
+  /// This worker ends.
+  void give_way();
+  /// Tells people why this team begins from a checkpoint.
+  void note_way_back();
+  /// "2 copies of 2 stages of 1 worker, 8 micro-batches".
+  std::string team_text() const;
+  std::string changes_text(const std::vector<Rank>& before, const Regrid& plan) const;
+  void note_who_came_and_went(const std::vector<Rank>& before, const std::vector<Rank>& now);
+  static std::uint64_t ending_number(const std::string& ending);
+  static std::string ending_text(std::uint64_t number);
   /// Writes down who was lost, and tells people.
   void note_changes(const std::vector<Rank>& before);
   /// The leader's files stand where the run stands; false when this host does not see them.
@@ -285,21 +389,37 @@ struct Trainer::Run {
   RunSummary work(ServedLinks& links, const Sampler& sampler, const Working& working,
                   const std::function<bool()>& stop_requested);
   /// What --chaos says of a server's links. A server counts steps by what it gets: a push of every worker is one.
-  void let_go_wrong(const ParameterServer& server, const std::function<bool()>& stop_requested);
-  /// The leader, with a worker beside it where servers are inside the workers.
-  /// `lead` and `work` are what each of them does until it is to stop.
+  void let_go_wrong(std::uint64_t entered, const std::function<bool()>& stop_requested);
   using Part = std::function<RunSummary(const std::function<bool()>& stop_requested)>;
   using WorkingPart = std::function<RunSummary(const Working&, const std::function<bool()>& stop_requested)>;
-  RunSummary lead_and_work(ServedLinks& links, const Part& lead, const WorkingPart& work,
-                           const std::function<bool()>& stop_requested);
-  /// Of a member that does not lead, as long as it does not: `take_over` is what it does from then on.
-  RunSummary follow(ServedLinks& links, const WorkingPart& work, const Part& take_over,
-                    const std::function<bool()>& stop_requested);
+  /// Nothing comes of a lead that was given up.
+  using LeadingPart = std::function<std::optional<RunSummary>(const std::function<bool()>& stop_requested)>;
+  /// What members of a job with servers do until they are to stop: who leads from the start, who leads in the place of
+  /// one that is gone, and who works.
+  struct ServedParts {
+    LeadingPart lead;
+    LeadingPart take_over;
+    WorkingPart work;
+  };
+  /// Does what is this member's to do.
+  RunSummary take_part(ServedLinks& links, const ServedParts& parts, const std::function<bool()>& stop_requested);
+  /// Where servers are inside the workers: `serve` with a worker beside it.
+  RunSummary work_beside(ServedLinks& links, const WorkingPart& work, const Part& serve,
+                         const std::function<bool()>& stop_requested);
+  /// Of a server that does not lead, as long as it does not: `take_over` is what it does from then on.
+  RunSummary follow(ServedLinks& links, const LeadingPart& take_over, const std::function<bool()>& stop_requested);
+  /// The leader's, where servers are inside the workers: one of these is gone that nobody can do without.
+  bool is_without_a_worker() const;
   /// What is still to be leased, for a coordinator that came back.
   LeaseTable::Options plan_again(ServedBooks& books, const LeaseQuestion& question) const;
-  /// With `note` in the place of a leader that is lost, which kept it last: see Leading.
-  RunSummary lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books, const std::optional<std::string>& note,
-                  const std::function<bool()>& stop_requested);
+  /// The leader's: writes down who came and went, and tells people; `workers` are there now.
+  void note_team_changes(int workers);
+  /// With `note` in the place of another leader, which kept it last: see Leading. Nothing when this server leaves, and
+  /// another is to lead.
+  std::optional<RunSummary> lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
+                                 const std::optional<std::string>& note, const std::function<bool()>& stop_requested);
+  /// Ends what a leader that leaves must not leave half done: from here on another may write the run's folder.
+  void end_leading();
   /// What a leader keeps for the next one: where the run stands, these numbers, and what it knows besides.
   std::string leader_note(std::map<std::string, std::vector<std::uint64_t>> numbers, const std::string& own) const;
   struct TakenOver {
@@ -354,6 +474,9 @@ struct Trainer::Run {
   /// Writes the model, summary.json and report.html.
   void write_results(RunSummary& summary);
 };
+
+/// "workers 3, 4 end", "worker 3 ends".
+std::string workers_end_text(const std::vector<Rank>& ranks);
 
 /// What tells the parameters of one model from those of another.
 inline std::string digest_text(const ParameterTable& table) { return fmt::format("{:016x}", table.digest()); }

@@ -10,6 +10,7 @@
 #include "metrics/format.h"
 #include "strategy/step_exchange.h"
 #include "train/evaluate.h"
+#include "train/link_watch.h"
 #include "train/trainer_run.h"
 
 namespace distbelief {
@@ -49,6 +50,10 @@ class AuditedBatches : public BatchStream {
   SampleLedger& ledger_;
   const Doing doing_;
 };
+
+/// How a run ends for a worker without which the others go on, and for one that goes on in another place.
+constexpr const char* kGivenUp = "given up";
+constexpr const char* kGoesBack = "goes back";
 
 StepReport report_of(const Outcome& outcome) { return outcome.ok() ? StepReport{} : lost_report(outcome); }
 
@@ -229,7 +234,14 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   summary.status = "finished";
   doing(WorkerActivity::Kind::meeting);
   const std::string who = team.late ? "" : join_team();
+  const auto goes = [&] {  // this worker has no part in it any more, and nothing to write
+    summary.status = given_up ? kGivenUp : roll_back ? kGoesBack : summary.status;
+    return given_up || roll_back;
+  };
   if ((team.late && !regroup(team.group->epoch() - 1)) || (!who.empty() && !regroup(team.group->epoch()))) {
+    if (goes()) {
+      return summary;
+    }
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = who}, state, summary);
     write_results(summary);
     return summary;
@@ -252,10 +264,15 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
                                  .position = state.position,
                                  .end_epoch = end_epoch_number,
                                  .part = team.replica(),
-                                 .parts = team.replicas()});
+                                 .parts = team.replicas(),
+                                 .shares = shares});
     batches.emplace(*loader, ledger, [this](WorkerActivity::Kind kind) { doing(kind); });
   };
+  settle_shares();
   open_loader();
+  const std::uint64_t host = host_number();
+  StepCosts costs;  // of the last step
+  LinkWatch links;
 
   auto mark = Clock::now();  // training time runs from here; evaluation and checkpoints are not counted
   const auto pause_clock = [&] {
@@ -271,6 +288,22 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     trouble = std::move(came);
     return false;
   };
+  const auto count_step = [&](const StepReport& made) {
+    state.step += made.updates;
+    state.position = loader->position();
+    state.epoch_sums += made.sums;
+    state.logged_sums += made.sums;
+    if (rebalance(made.costs)) {
+      open_loader();
+    }
+    if (state.step % config.log_every == 0) {
+      pause_clock();
+      log_steps(state.train_seconds - state.logged_at);
+      state.logged_at = state.train_seconds;
+      mark = Clock::now();
+    }
+  };
+  finish_prepared_step = [&] { count_step(strategy->finish_prepared(*batches)); };
   enum class Turn : std::uint8_t { well, over, in_trouble };
   const auto turn = [&] {
     if (report.stop) {
@@ -287,6 +320,7 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     };
     const UpdateOptions update = update_options(scheduled);
     doing(WorkerActivity::Kind::stepping);
+    const StepMeter meter(team.activity->compute(), *loader);
     if (team.chaos != nullptr) {
       const double share = total > 0 ? static_cast<double>(scheduled) / static_cast<double>(total) : 0;
       team.chaos->before_step({state.step + 1, share}, team.activity->compute(), stop_requested);
@@ -294,10 +328,19 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     report = agreed([&] {
       return strategy->step(*batches, {.update = update,
                                        .stop = stop_requested(),
-                                       .regroup = team.newest && team.newest() > team.group->epoch(),
+                                       .regroup = (team.newest && team.newest() > team.group->epoch()) ||
+                                                  (team.leaving && team.leaving()),
                                        .most_updates = updates_until_something_is_due(),
-                                       .rate_of = rate_of});
+                                       .rate_of = rate_of,
+                                       .costs = costs});
     });
+    costs = meter.costs(host);
+    if (costs.rows > 0) {
+      team.activity->spent({.steps = report.updates,
+                            .computed = static_cast<double>(costs.computed) * 1e-9,
+                            .loaded = static_cast<double>(costs.loaded) * 1e-9,
+                            .linked = links.held_up()});
+    }
     if (report.outcome == StepReport::Outcome::end_of_epoch) {
       if (!is_well(settle(*batches))) {
         return Turn::in_trouble;
@@ -316,19 +359,16 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     if (!goes_on && !report.completed) {
       return Turn::in_trouble;
     }
-    state.step += report.updates;
-    state.position = loader->position();
-    state.epoch_sums += report.sums;
-    state.logged_sums += report.sums;
-    if (state.step % config.log_every == 0) {
-      pause_clock();
-      log_steps(state.train_seconds - state.logged_at);
-      state.logged_at = state.train_seconds;
-      mark = Clock::now();
-    }
+    count_step(report);
     if (!goes_on) {
       trouble.updates = 0;  // the step is made
       return Turn::in_trouble;
+    }
+    if (!part && links.heard(report.costs)) {
+      if (!is_well(report_of(links.measure(*team.across(), Clock::now() + team.patience)))) {
+        trouble.updates = 0;
+        return Turn::in_trouble;
+      }
     }
     if (config.checkpoint_every > 0 && state.step % config.checkpoint_every == 0) {
       if (!is_well(settle(*batches))) {
@@ -344,6 +384,9 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
       }
       mark = Clock::now();
     }
+    if (report.regroup && !strategy->in_step() && !is_well(settle(*batches))) {
+      return Turn::in_trouble;
+    }
     const double elapsed = state.train_seconds - state.epoch_began + seconds_since(mark);
     observer.stepped(
         {.epoch = static_cast<std::int64_t>(state.epoch) + 1,
@@ -355,7 +398,10 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
          .samples_per_second = elapsed > 0 ? static_cast<double>(state.position) / elapsed : 0});
     return Turn::well;
   };
-  while (state.epoch < end_epoch_number) {
+  if (!ending.empty()) {
+    summary.status = ending;  // as it had for the others when this member came
+  }
+  while (ending.empty() && state.epoch < end_epoch_number) {
     const Turn went = turn();
     if (went == Turn::over) {
       break;
@@ -363,15 +409,20 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
     std::uint32_t after = team.group == nullptr ? 0 : team.group->epoch();
     if (went == Turn::well) {
       remember_common();
-      // Who is together now and then only takes newcomers in at the end of an epoch.
-      const bool takes_in = team.newest && state.epoch < end_epoch_number &&
-                            (report.regroup || (!strategy->in_step() && state.position == 0));
-      std::uint32_t newest = after;
-      if (!takes_in || is_well(report_of(agree_on_newest(newest)))) {
-        if (newest == after) {
+      // Who is together now and then only is so at the end of an epoch, whoever knows of a change.
+      const bool may_change = team.newest && state.epoch < end_epoch_number &&
+                              (report.regroup || (!strategy->in_step() && state.position == 0));
+      Changes changes = {.newest = after};
+      if (!may_change || is_well(report_of(agree_on_changes(changes)))) {
+        if (changes.newest == after && changes.leavers.empty()) {
           continue;
         }
-        after = newest - 1;
+        if (leaves(changes)) {
+          pause_clock();
+          return leave_team(changes);
+        }
+        let_leave(changes);
+        after = changes.newest > after ? changes.newest - 1 : after;
         trouble = {.outcome = StepReport::Outcome::group_lost, .culprit = "the members that came cannot be reached"};
       }
     }
@@ -381,9 +432,15 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
         summary.status = ending;  // another member has heard so before the loss
         break;
       }
+      settle_shares();
       open_loader();
       report = {};
+      costs = {};
+      links = {};
       continue;
+    }
+    if (goes()) {
+      return summary;
     }
     (void)went_on(trouble, state, summary);
     break;
@@ -395,20 +452,26 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   summary.samples_per_second =
       state.train_seconds > 0 ? static_cast<double>(ledger.total().applied) / state.train_seconds : 0;
   ending = summary.status == "lost" ? "" : summary.status;
-  try {
-    write_results(summary);
-    while (summary.status != "lost" && team.next && !ended_together(summary)) {
-      if (!regroup(team.group->epoch())) {
+  for (;;) {
+    std::optional<ExchangeLost> part_lost;
+    try {
+      write_results(summary);
+      if (summary.status == "lost" || !team.next || ended_together(summary)) {
         break;
       }
-      write_results(summary);  // of whoever leads now
+    } catch (const ExchangeLost& lost) {
+      part_lost = lost;
     }
-  } catch (const ExchangeLost& lost) {
-    (void)went_on(lost_report(lost.outcome()), state, summary);
-    if (team.leads()) {
-      write_file_atomically(folder->summary(), summary_text(summary, config));
+    if (!regroup(team.group->epoch())) {
+      if (!goes() && part_lost) {
+        (void)went_on(lost_report(part_lost->outcome()), state, summary);
+        if (team.leads()) {
+          write_file_atomically(folder->summary(), summary_text(summary, config));
+        }
+      }
+      break;
     }
-  }
+  }  // what is written then is of whoever leads
   return summary;
 }
 

@@ -20,12 +20,25 @@ void WorkerActivity::stepped(const ProgressState& state) {
   loss_.store(state.loss, kRelaxed);
 }
 
+void WorkerActivity::spent(const StepTimes& times) {
+  const std::scoped_lock lock(mutex_);
+  times_.steps += times.steps;
+  times_.computed += times.computed;
+  times_.loaded += times.loaded;
+  times_.linked += times.linked;
+}
+
 Progress WorkerActivity::progress() const {
   Progress progress;
+  {
+    const std::scoped_lock lock(mutex_);
+    progress.times = times_;
+  }
   progress.step = steps_.load(kRelaxed);
   progress.epoch = epoch_.load(kRelaxed);
   progress.samples_per_second = samples_per_second_.load(kRelaxed);
   progress.loss = loss_.load(kRelaxed);
+  progress.share = share_.load(kRelaxed);
   const std::int64_t next = progress.step + 1;
   switch (kind_.load(kRelaxed)) {
     case Kind::starting:

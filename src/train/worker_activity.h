@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "cluster/membership.h"
 #include "exec/compute_watch.h"
@@ -27,6 +28,10 @@ class WorkerActivity {
   /// `steps` are done.
   void begin(Kind kind, std::int64_t steps);
   void stepped(const ProgressState& state);
+  /// A step, or some, have taken so long.
+  void spent(const StepTimes& times);
+  /// So many samples of each batch are this worker's.
+  void shares_batch(std::int64_t rows) { share_.store(rows, std::memory_order_relaxed); }
 
   /// For ReplicaOptions.
   ComputeWatch& compute() { return compute_; }
@@ -39,8 +44,11 @@ class WorkerActivity {
   std::atomic<Kind> kind_ = Kind::starting;
   std::atomic<std::int64_t> steps_ = 0;
   std::atomic<std::int64_t> epoch_ = 0;
+  std::atomic<std::int64_t> share_ = 0;
   std::atomic<double> samples_per_second_ = 0;
   std::atomic<double> loss_ = 0;
+  mutable std::mutex mutex_;
+  StepTimes times_;  // guarded by mutex_
 };
 
 }  // namespace distbelief

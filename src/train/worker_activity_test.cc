@@ -5,11 +5,11 @@
 namespace distbelief {
 namespace {
 
-using Kind = WorkerActivity::Kind;
+using Activity = WorkerActivity::Kind;
 
 TEST(WorkerActivity, WhoComputesDoesNotWaitAndWhoWaitsSaysSo) {
   WorkerActivity activity;
-  activity.begin(Kind::stepping, 211);
+  activity.begin(Activity::stepping, 211);
   EXPECT_EQ(activity.progress().operation, "waiting for others in step 212");
   EXPECT_TRUE(activity.progress().waits_for_others);
   {
@@ -23,11 +23,12 @@ TEST(WorkerActivity, WhoComputesDoesNotWaitAndWhoWaitsSaysSo) {
 
 TEST(WorkerActivity, OnlyWaitingForOthersIsWaiting) {
   WorkerActivity activity;
-  for (const Kind kind : {Kind::starting, Kind::loading, Kind::evaluating, Kind::writing_checkpoint, Kind::serving, Kind::ending}) {
+  for (const Activity kind : {Activity::starting, Activity::loading, Activity::evaluating, Activity::writing_checkpoint,
+                              Activity::serving, Activity::ending}) {
     activity.begin(kind, 7);
     EXPECT_FALSE(activity.progress().waits_for_others) << activity.progress().operation;
   }
-  for (const Kind kind : {Kind::meeting, Kind::gathering}) {
+  for (const Activity kind : {Activity::meeting, Activity::gathering}) {
     activity.begin(kind, 7);
     EXPECT_TRUE(activity.progress().waits_for_others) << activity.progress().operation;
   }

@@ -100,12 +100,15 @@ std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunCon
   return made;
 }
 
-std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config) {
+std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config, LockedFabric*& locked) {
+  locked = nullptr;
   const bool sums_beside_parts = config.algorithm == "allreduce" && replicas_of(config) > 1;
   if (parts_of(config) == 1 || !(is_served(config) || sums_beside_parts)) {
     return fabric;
   }
-  return std::make_unique<LockedFabric>(std::move(fabric));
+  auto made = std::make_unique<LockedFabric>(std::move(fabric));
+  locked = made.get();
+  return made;
 }
 
 }  // namespace distbelief

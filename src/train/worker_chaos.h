@@ -11,6 +11,7 @@
 #include "config/run_config.h"
 #include "exec/compute_watch.h"
 #include "transport/faulty/faulty_fabric.h"
+#include "transport/locked/locked_fabric.h"
 
 namespace distbelief {
 
@@ -56,7 +57,7 @@ class WorkerChaos : private ChaosTools {
 std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunConfig& config, FaultyFabric*& faulty);
 
 /// `fabric`, for the several threads that use it where parts of a network talk to each other, and at the same time to
-/// servers or to the same parts of other copies.
-std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config);
+/// servers or to the same parts of other copies; else as it is, and `locked` is null.
+std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config, LockedFabric*& locked);
 
 }  // namespace distbelief

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "cluster/member.h"
 #include "metrics/format.h"
 #include "train/process_log.h"
@@ -42,7 +44,8 @@ class WorkerObserver : public RunObserver {
       shown_.epoch_ended(report);
     }
   }
-  void takes_over() override { took_over_ = true; }
+  void takes_over() override { leads_now_ = true; }
+  void follows() override { leads_now_ = false; }
   void ended(const RunSummary& summary) override {
     relay_.ended(summary);
     (void)member_.flush(Clock::now() + kFlushPatience);
@@ -57,7 +60,7 @@ class WorkerObserver : public RunObserver {
   RunRelay& relay() { return relay_; }
 
  private:
-  bool leads() const { return took_over_ || leads_(); }
+  bool leads() const { return leads_now_.value_or(leads_()); }
   static constexpr std::chrono::seconds kFlushPatience{5};
 
   Member& member_;
@@ -66,7 +69,7 @@ class WorkerObserver : public RunObserver {
   RunRelay relay_;
   RunObserver& shown_;
   const std::function<bool()> leads_;
-  bool took_over_ = false;
+  std::optional<bool> leads_now_;  ///< since it changed
   bool has_ended_ = false;
 };
 

@@ -24,11 +24,13 @@
 #include <tuple>
 #include <vector>
 
+#include "base/test_deadline.h"
 #include "transport/fabric.h"
 
 namespace distbelief::fabric_contract {
 
 inline constexpr int kRanks = 3;
+inline constexpr std::size_t kLong = tries<std::size_t>(5'000'000);  ///< bytes of a message that arrives in pieces
 
 using Bytes = std::vector<std::byte>;
 using Kind = Outcome::Kind;
@@ -98,7 +100,7 @@ inline void sizes_arrive_unchanged_both_ways_at_once(Fabric& fabric) {
   std::uint32_t sequence = 0;
   std::vector<Transfer> sends(peers.size());  // posted again and again
   std::vector<Transfer> receives(peers.size());
-  for (const std::size_t bytes : {0UL, 1UL, 1024UL, 5'000'000UL, 64UL, 0UL}) {
+  for (const std::size_t bytes : {0UL, 1UL, 1024UL, kLong, 64UL, 0UL}) {
     const Tag tag = {kEpoch, sequence++};
     const Bytes sent = message(bytes, fabric.rank(), tag);
     std::vector<Bytes> came(peers.size(), Bytes(bytes));
@@ -256,7 +258,7 @@ inline void late_message_is_thrown_away(Fabric& fabric) {
 /// However far the message is when it is given up, and by whichever side: nothing is written or read afterwards.
 inline void giving_up_in_the_middle_harms_nothing(Fabric& fabric) {
   constexpr std::uint32_t kEpoch = 107;
-  constexpr std::size_t kBytes = 5'000'000;
+  constexpr std::size_t kBytes = kLong;
   for (std::uint32_t round = 0; round < 8; ++round) {
     const Tag tag = {kEpoch, 10 * round};
     const Tag next = {kEpoch, 10 * round + 1};

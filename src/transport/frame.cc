@@ -35,23 +35,23 @@ FrameHeaderBytes encode_frame_header(const FrameHeader& header) {
 }
 
 ParsedFrameHeader parse_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes, std::size_t longest) {
-  using Fault = ParsedFrameHeader::Fault;
+  using enum ParsedFrameHeader::Fault;
   const std::byte* at = bytes.data();
   if (const auto magic = read_little_endian<std::uint32_t>(at); magic != kFrameMagic) {
-    return {Fault::bad_magic, {}, fmt::format("does not speak this protocol (its frame begins with {:#010x})", magic)};
+    return {bad_magic, {}, fmt::format("does not speak this protocol (its frame begins with {:#010x})", magic)};
   }
   // Before the checksum, which another version may keep at another place.
   if (const auto version = read_little_endian<std::uint16_t>(at + 4); version != kProtocolVersion) {
-    return {Fault::other_version,
+    return {other_version,
             {},
             fmt::format("speaks version {} of the protocol, and this program version {}", version, kProtocolVersion)};
   }
   if (read_little_endian<std::uint32_t>(at + kChecksumAt) != crc32c(bytes.first(kChecksumAt))) {
-    return {Fault::bad_checksum, {}, "sent a frame whose header has a wrong checksum"};
+    return {bad_checksum, {}, "sent a frame whose header has a wrong checksum"};
   }
   const auto flags = read_little_endian<std::uint32_t>(at + 20);
   if ((flags & ~kHasPayloadChecksum) != 0) {
-    return {Fault::unknown_flags, {}, fmt::format("sent a frame with unknown flags ({:#x})", flags)};
+    return {unknown_flags, {}, fmt::format("sent a frame with unknown flags ({:#x})", flags)};
   }
   FrameHeader header;
   header.kind = read_little_endian<std::uint16_t>(at + 6);
@@ -60,11 +60,11 @@ ParsedFrameHeader parse_frame_header(std::span<const std::byte, kFrameHeaderByte
   header.sequence = read_little_endian<std::uint32_t>(at + 16);
   header.payload_checksum = flags != 0;
   if (header.length > longest) {
-    return {Fault::too_long,
+    return {too_long,
             {},
             fmt::format("sent a frame of {} bytes, of which at most {} are allowed", header.length, longest)};
   }
-  return {Fault::none, header};
+  return {none, header};
 }
 
 std::string encode_frame(FrameHeader header, std::span<const std::byte> payload) {

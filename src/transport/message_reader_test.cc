@@ -7,7 +7,7 @@
 namespace distbelief {
 namespace {
 
-using Kind = MessageReader::Step::Kind;
+using StepKind = MessageReader::Step::Kind;
 
 TEST(MessageReader, FindsMessagesHoweverTheBytesAreCut) {
   const std::vector<Message> sent = {{1, "join"}, {2, ""}, {65535, std::string(1000, 'x')}};
@@ -23,8 +23,8 @@ TEST(MessageReader, FindsMessagesHoweverTheBytesAreCut) {
       auto bytes = std::as_bytes(std::span(part));
       for (;;) {
         auto step = reader.next(bytes);
-        ASSERT_NE(step.kind, Kind::fault) << step.reason;
-        if (step.kind == Kind::needs_more) {
+        ASSERT_NE(step.kind, StepKind::fault) << step.reason;
+        if (step.kind == StepKind::needs_more) {
           break;
         }
         came.push_back(std::move(step.message));
@@ -40,7 +40,7 @@ TEST(MessageReader, RefusesWhatIsTooLongBeforeItsBytesCome) {
   const std::string wire = encode_message({1, "four"}).substr(0, kFrameHeaderBytes);
   auto bytes = std::as_bytes(std::span(wire));
   const auto step = reader.next(bytes);
-  EXPECT_EQ(step.kind, Kind::fault);
+  EXPECT_EQ(step.kind, StepKind::fault);
   EXPECT_EQ(step.reason, "sent a frame of 4 bytes, of which at most 3 are allowed");
 }
 

@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "data/test_folder.h"
+#include "data/test_read.h"
 
 namespace distbelief {
 namespace {
@@ -31,12 +32,6 @@ FileBytes file_of(const std::string& text, const char* name = "x.npy") {
   return {name, nullptr, std::as_bytes(std::span(text))};
 }
 
-Batch read(const Dataset& data, std::vector<std::uint64_t> ids) {
-  Batch batch;
-  data.read(ids, 0, batch);
-  return batch;
-}
-
 TEST(Npy, ANumberThatIsNotFiniteIsRefusedWithItsSample) {
   const std::string floats = npy<float>("<f4", "(2, 2)", {1, 2, 3, std::numeric_limits<float>::quiet_NaN()});
   try {
@@ -51,17 +46,17 @@ TEST(Npy, ReadsEveryType) {
   const std::string bytes = npy<std::uint8_t>("|u1", "(2, 2, 1)", {0, 51, 102, 255});
   const auto images = open_npy(file_of(bytes), nullptr, {});
   EXPECT_EQ(images->spec().input, (Shape{1, 2, 1}));
-  EXPECT_FLOAT_EQ(read(*images, {0}).dense[1], 0.2F);
+  EXPECT_FLOAT_EQ(read_samples(*images, {0}).dense[1], 0.2F);
   const std::string floats = npy<float>("<f4", "(2, 2)", {1, 2, 3, 4});
-  EXPECT_EQ(read(*open_npy(file_of(floats), nullptr, {}), {1, 0}).dense, (std::vector<float>{3, 4, 1, 2}));
+  EXPECT_EQ(read_samples(*open_npy(file_of(floats), nullptr, {}), {1, 0}).dense, (std::vector<float>{3, 4, 1, 2}));
   const std::string doubles = npy<double>("<f8", "(2,)", {1, 2});
-  EXPECT_EQ(read(*open_npy(file_of(doubles), nullptr, {}), {1}).dense, (std::vector<float>{2}));
+  EXPECT_EQ(read_samples(*open_npy(file_of(doubles), nullptr, {}), {1}).dense, (std::vector<float>{2}));
   const std::string longs = npy<std::int64_t>("<i8", "(1, 3)", {7, 8, 9});
   const auto indices = open_npy(file_of(longs), nullptr, {});
   EXPECT_TRUE(indices->spec().indices);
-  EXPECT_EQ(read(*indices, {0}).indices, (std::vector<std::int32_t>{7, 8, 9}));
+  EXPECT_EQ(read_samples(*indices, {0}).indices, (std::vector<std::int32_t>{7, 8, 9}));
   const std::string ints = npy<std::int32_t>("<i4", "(3, 1)", {7, 8, 9});
-  EXPECT_EQ(read(*open_npy(file_of(ints), nullptr, {}), {2}).indices, (std::vector<std::int32_t>{9}));
+  EXPECT_EQ(read_samples(*open_npy(file_of(ints), nullptr, {}), {2}).indices, (std::vector<std::int32_t>{9}));
 }
 
 TEST(Npy, LabelsAreClassesOrValues) {
@@ -73,13 +68,13 @@ TEST(Npy, LabelsAreClassesOrValues) {
   const FileBytes classes_file = file_of(integers, "y.npy");
   const auto classes = open_npy(file_of(inputs), &classes_file, {});
   EXPECT_EQ(classes->spec().classes, 5);
-  EXPECT_EQ(read(*classes, {1, 0}).classes, (std::vector<std::int32_t>{0, 4}));
+  EXPECT_EQ(read_samples(*classes, {1, 0}).classes, (std::vector<std::int32_t>{0, 4}));
   EXPECT_THAT(error_of([&] { open_npy(file_of(inputs), &classes_file, {.classes = 4}); }),
               HasSubstr("entry 0: label 4"));
   const FileBytes values_file = file_of(values, "y.npy");
   const auto regression = open_npy(file_of(inputs), &values_file, {});
   EXPECT_EQ(regression->spec().targets, 2);
-  EXPECT_EQ(read(*regression, {1}).targets, (std::vector<float>{3, 4}));
+  EXPECT_EQ(read_samples(*regression, {1}).targets, (std::vector<float>{3, 4}));
   const FileBytes three_file = file_of(three, "y.npy");
   EXPECT_THAT(error_of([&] { open_npy(file_of(inputs), &three_file, {}); }),
               HasSubstr("y.npy: labels of shape 3, but x.npy has 2 samples"));
@@ -90,7 +85,7 @@ TEST(Npy, LabelsAreClassesOrValues) {
 TEST(Npy, IndicesThatDoNotFitAreFoundOnRead) {
   const std::string longs = npy<std::int64_t>("<i8", "(1, 1)", {std::int64_t{1} << 40});
   const auto data = open_npy(file_of(longs), nullptr, {});
-  EXPECT_THAT(error_of([&] { read(*data, {0}); }), HasSubstr("sample 0: index 1099511627776"));
+  EXPECT_THAT(error_of([&] { read_samples(*data, {0}); }), HasSubstr("sample 0: index 1099511627776"));
 }
 
 TEST(Npy, EveryTruncationIsAnError) {

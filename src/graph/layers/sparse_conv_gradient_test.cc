@@ -11,7 +11,7 @@
 namespace distbelief {
 namespace {
 
-constexpr std::int64_t kImages = 3, kHeight = 9, kWidth = 12;
+constexpr std::int64_t kSparseImages = 3, kSparseHeight = 9, kSparseWidth = 12;
 
 struct Case {
   std::int64_t channels, filters, kernel, stride, padding;
@@ -36,18 +36,19 @@ std::size_t blocked(std::int64_t n, std::int64_t c, std::int64_t y, std::int64_t
 }
 
 void check_against_plain_loops(const Case& c, int threads) {
-  const Shape image = {kImages, c.channels, kHeight, kWidth};
+  const Shape image = {kSparseImages, c.channels, kSparseHeight, kSparseWidth};
   const Window window{
       .kernel = {c.kernel, c.kernel}, .stride = {c.stride, c.stride}, .padding = {c.padding, c.padding}};
-  const Extent places = {(kHeight + 2 * c.padding - c.kernel) / c.stride + 1,
-                         (kWidth + 2 * c.padding - c.kernel) / c.stride + 1};
-  const std::int64_t input_floats = kImages * (c.thin ? c.channels : (c.channels + 7) / 8 * 8) * kHeight * kWidth;
+  const Extent places = {(kSparseHeight + 2 * c.padding - c.kernel) / c.stride + 1,
+                         (kSparseWidth + 2 * c.padding - c.kernel) / c.stride + 1};
+  const std::int64_t input_floats =
+      kSparseImages * (c.thin ? c.channels : (c.channels + 7) / 8 * 8) * kSparseHeight * kSparseWidth;
   std::vector<float> input = random_numbers(input_floats, 1, 1.0F);
   const auto input_at = [&](std::int64_t n, std::int64_t ch, std::int64_t y, std::int64_t x) {
-    return c.thin ? static_cast<std::size_t>(((n * c.channels + ch) * kHeight + y) * kWidth + x)
-                  : blocked(n, ch, y, x, c.channels, kHeight, kWidth);
+    return c.thin ? static_cast<std::size_t>(((n * c.channels + ch) * kSparseHeight + y) * kSparseWidth + x)
+                  : blocked(n, ch, y, x, c.channels, kSparseHeight, kSparseWidth);
   };
-  const std::vector<float> gradient = random_numbers(kImages * c.filters * places.height * places.width, 2, 0.2F);
+  const std::vector<float> gradient = random_numbers(kSparseImages * c.filters * places.height * places.width, 2, 0.2F);
   const std::int64_t taps = c.channels * c.kernel * c.kernel;
   const std::vector<float> weights = random_numbers(c.filters * taps, 3, 1.0F);
   std::vector<float> weight_gradient(weights.size());
@@ -65,7 +66,7 @@ void check_against_plain_loops(const Case& c, int threads) {
   std::vector<double> expected_weights(weights.size());
   std::vector<double> expected_bias(bias_gradient.size());
   std::vector<double> expected_input(input.size());
-  for (std::int64_t n = 0; n < kImages; ++n) {
+  for (std::int64_t n = 0; n < kSparseImages; ++n) {
     for (std::int64_t f = 0; f < c.filters; ++f) {
       for (std::int64_t y = 0; y < places.height; ++y) {
         for (std::int64_t x = 0; x < places.width; ++x) {
@@ -75,7 +76,7 @@ void check_against_plain_loops(const Case& c, int threads) {
             const std::int64_t channel = tap / (c.kernel * c.kernel);
             const std::int64_t row = y * c.stride + tap / c.kernel % c.kernel - c.padding;
             const std::int64_t column = x * c.stride + tap % c.kernel - c.padding;
-            if (row >= 0 && row < kHeight && column >= 0 && column < kWidth) {
+            if (row >= 0 && row < kSparseHeight && column >= 0 && column < kSparseWidth) {
               const auto weight = static_cast<std::size_t>(f * taps + tap);
               expected_weights[weight] += given * input[input_at(n, channel, row, column)];
               expected_input[input_at(n, channel, row, column)] += given * weights[weight];

@@ -20,11 +20,11 @@ std::vector<float> random_numbers(std::int64_t count, std::uint64_t stream) {
   return numbers;
 }
 
-struct Case {
+struct ThinCase {
   std::int64_t channels, filters, kernel, stride, padding;
 };
 
-void check_against_plain_loops(const Case& c, int threads) {
+void check_thin_gradient(const ThinCase& c, int threads) {
   const Shape image = {3, c.channels, 9, 12};
   const Window window{
       .kernel = {c.kernel, c.kernel}, .stride = {c.stride, c.stride}, .padding = {c.padding, c.padding}};
@@ -73,11 +73,12 @@ void check_against_plain_loops(const Case& c, int threads) {
 }
 
 TEST(ThinConvGradient, EqualsPlainLoopsForAllWindows) {
-  for (const Case& c : {Case{1, 8, 1, 1, 0}, Case{1, 16, 5, 1, 2}, Case{3, 8, 7, 2, 3}, Case{4, 8, 3, 2, 1},
-                        Case{2, 8, 9, 1, 4}, Case{1, 8, 2, 3, 0}, Case{3, 8, 6, 1, 0}, Case{1, 8, 4, 1, 1}}) {
+  for (const ThinCase& c :
+       {ThinCase{1, 8, 1, 1, 0}, ThinCase{1, 16, 5, 1, 2}, ThinCase{3, 8, 7, 2, 3}, ThinCase{4, 8, 3, 2, 1},
+        ThinCase{2, 8, 9, 1, 4}, ThinCase{1, 8, 2, 3, 0}, ThinCase{3, 8, 6, 1, 0}, ThinCase{1, 8, 4, 1, 1}}) {
     for (const int threads : {1, 2, 5}) {
       SCOPED_TRACE(testing::Message() << c.channels << " channels, kernel " << c.kernel << ", threads " << threads);
-      check_against_plain_loops(c, threads);
+      check_thin_gradient(c, threads);
     }
   }
 }

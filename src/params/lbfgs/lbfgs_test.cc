@@ -241,5 +241,22 @@ TEST(Lbfgs, GoesOnBitForBitFromASavedState) {
   EXPECT_EQ(other.values, space.values);
 }
 
+TEST(Lbfgs, AStateThatIsSavedInTheMiddleOfAnEvaluationChangesNothingOfIt) {
+  const Objective objective = rosenbrock();
+  OwnVectors space(objective);
+  (void)space.evaluate();
+  const auto gradient_square = [&] {
+    double square = 0;
+    const VectorOrder dot = dot_order(kGradient, kGradient);
+    space.vectors.run(std::span(&dot, 1), std::span(&square, 1));
+    return square;
+  };
+  const double before = gradient_square();
+  EXPECT_GT(before, 0);
+  StateKeeper memory;
+  space.vectors.visit_state(memory);
+  EXPECT_EQ(gradient_square(), before);
+}
+
 }  // namespace
 }  // namespace distbelief

@@ -112,15 +112,17 @@ void RangeVectors::add_to_gradient_at(std::size_t place, std::span<const float> 
 }
 
 void RangeVectors::visit_state(StateVisitor& visitor, bool all) {
+  const auto is_visited = [all](VectorName name) { return all || name != kGradient; };
   std::vector<std::uint64_t> names;
   for (const auto& [name, floats] : vectors_) {
-    if (all || name != kGradient) {
+    if (is_visited(name)) {
       names.push_back(name);
     }
   }
   visitor.numbers("vectors", names);
   std::erase_if(vectors_, [&](const auto& entry) {
-    return entry.first != kDecaying && !std::ranges::count(names, std::uint64_t{entry.first});
+    return is_visited(entry.first) && entry.first != kDecaying &&
+           !std::ranges::count(names, std::uint64_t{entry.first});
   });
   for (const std::uint64_t name : names) {
     if (name > kValues && name < kMostVectors && name != kDecaying) {

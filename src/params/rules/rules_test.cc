@@ -34,51 +34,51 @@ struct State {
   std::vector<Floats> slots;
 };
 
-struct Case {
+struct RuleCase {
   std::string title;
   RuleOptions options;
   float weight_decay;
   std::array<float, 4> expected;
 };
 
-class RuleTest : public testing::TestWithParam<Case> {};
+class RuleTest : public testing::TestWithParam<RuleCase> {};
 
 /// Expected: torch.optim of PyTorch 1.13, rate 0.1, from the same values with the same gradients.
 INSTANTIATE_TEST_SUITE_P(
     AsInPyTorch, RuleTest,
     testing::Values(
-        Case{"sgd", {}, 0, {0.520000041F, -1.11000001F, 1.93999994F, 0.000999999931F}},
-        Case{"sgd_decay", {}, 0.01F, {0.518561482F, -1.10699296F, 1.93400598F, 0.00100099994F}},
-        Case{"sgd_with_momentum",
-             {.name = "sgd", .momentum = 0.9},
-             0.01F,
-             {0.464175373F, -1.11522079F, 1.93154359F, 0.00010100002F}},
-        Case{"momentum", {.name = "momentum"}, 0.01F, {0.464175373F, -1.11522079F, 1.93154359F, 0.00010100002F}},
-        Case{"momentum_dampened",
-             {.name = "momentum", .dampening = 0.3},
-             0.01F,
-             {0.466377765F, -1.06359184F, 1.92607665F, 7.04900012e-05F}},
-        Case{"nesterov", {.name = "nesterov"}, 0.01F, {0.486439764F, -1.21071029F, 1.87245202F, 0.00109361031F}},
-        Case{"sgd_with_nesterov",
-             {.name = "sgd", .momentum = 0.9, .nesterov = true},
-             0.01F,
-             {0.486439764F, -1.21071029F, 1.87245202F, 0.00109361031F}},
-        Case{"adagrad", {.name = "adagrad"}, 0.01F, {0.389005899F, -1.07479346F, 1.90648067F, -0.00971396267F}},
-        Case{"adagrad_begun",
-             {.name = "adagrad", .epsilon = 1e-3, .initial_accumulator = 0.5},
-             0.01F,
-             {0.500673234F, -1.09335661F, 1.94984674F, 0.00141293963F}},
-        Case{"rmsprop", {.name = "rmsprop"}, 0.01F, {-0.597546518F, -1.7488904F, 1.07081556F, -0.0508352518F}},
-        Case{"rmsprop_momentum",
-             {.name = "rmsprop", .momentum = 0.9, .rho = 0.8},
-             0.01F,
-             {-0.321939647F, -0.983136535F, 1.58630455F, -0.217399225F}},
-        Case{"adam", {.name = "adam"}, 0.01F, {0.330653638F, -1.0132339F, 1.89592171F, -0.04183238F}},
-        Case{"adam_short_memory",
-             {.name = "adam", .beta1 = 0.5, .beta2 = 0.7, .epsilon = 1e-3},
-             0.01F,
-             {0.356112361F, -1.05661201F, 1.9011215F, -0.0210339166F}},
-        Case{"adamw", {.name = "adamw"}, 0.01F, {0.330720812F, -1.01346421F, 1.89645565F, -0.0429105833F}}),
+        RuleCase{"sgd", {}, 0, {0.520000041F, -1.11000001F, 1.93999994F, 0.000999999931F}},
+        RuleCase{"sgd_decay", {}, 0.01F, {0.518561482F, -1.10699296F, 1.93400598F, 0.00100099994F}},
+        RuleCase{"sgd_with_momentum",
+                 {.name = "sgd", .momentum = 0.9},
+                 0.01F,
+                 {0.464175373F, -1.11522079F, 1.93154359F, 0.00010100002F}},
+        RuleCase{"momentum", {.name = "momentum"}, 0.01F, {0.464175373F, -1.11522079F, 1.93154359F, 0.00010100002F}},
+        RuleCase{"momentum_dampened",
+                 {.name = "momentum", .dampening = 0.3},
+                 0.01F,
+                 {0.466377765F, -1.06359184F, 1.92607665F, 7.04900012e-05F}},
+        RuleCase{"nesterov", {.name = "nesterov"}, 0.01F, {0.486439764F, -1.21071029F, 1.87245202F, 0.00109361031F}},
+        RuleCase{"sgd_with_nesterov",
+                 {.name = "sgd", .momentum = 0.9, .nesterov = true},
+                 0.01F,
+                 {0.486439764F, -1.21071029F, 1.87245202F, 0.00109361031F}},
+        RuleCase{"adagrad", {.name = "adagrad"}, 0.01F, {0.389005899F, -1.07479346F, 1.90648067F, -0.00971396267F}},
+        RuleCase{"adagrad_begun",
+                 {.name = "adagrad", .epsilon = 1e-3, .initial_accumulator = 0.5},
+                 0.01F,
+                 {0.500673234F, -1.09335661F, 1.94984674F, 0.00141293963F}},
+        RuleCase{"rmsprop", {.name = "rmsprop"}, 0.01F, {-0.597546518F, -1.7488904F, 1.07081556F, -0.0508352518F}},
+        RuleCase{"rmsprop_momentum",
+                 {.name = "rmsprop", .momentum = 0.9, .rho = 0.8},
+                 0.01F,
+                 {-0.321939647F, -0.983136535F, 1.58630455F, -0.217399225F}},
+        RuleCase{"adam", {.name = "adam"}, 0.01F, {0.330653638F, -1.0132339F, 1.89592171F, -0.04183238F}},
+        RuleCase{"adam_short_memory",
+                 {.name = "adam", .beta1 = 0.5, .beta2 = 0.7, .epsilon = 1e-3},
+                 0.01F,
+                 {0.356112361F, -1.05661201F, 1.9011215F, -0.0210339166F}},
+        RuleCase{"adamw", {.name = "adamw"}, 0.01F, {0.330720812F, -1.01346421F, 1.89645565F, -0.0429105833F}}),
     [](const auto& test) { return test.param.title; });
 
 TEST_P(RuleTest, GivesWhatPyTorchGivesAfterThreeUpdates) {

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "base/test_deadline.h"
 #include "transport/fabric_contract.h"
 #include "transport/local/local_fabric.h"
 
@@ -13,8 +14,6 @@ namespace {
 using fabric_contract::Bytes;
 using Kind = Outcome::Kind;
 using std::chrono::milliseconds;
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(60); }
 
 std::vector<std::unique_ptr<Fabric>> without_faults(int ranks) {
   std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(ranks);

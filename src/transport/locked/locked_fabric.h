@@ -23,6 +23,13 @@ class LockedFabric : public Fabric {
   void lose(Rank peer, const std::string& reason) override { fabric_->lose(peer, reason); }
   void end_epoch(std::uint32_t epoch, const std::string& reason) override { fabric_->end_epoch(epoch, reason); }
 
+  /// For what is done to the fabric itself: no thread moves anything meanwhile.
+  template <typename Act>
+  auto alone(const Act& act) {
+    const std::scoped_lock lock(mutex_);
+    return act();
+  }
+
  protected:
   void post(Transfer& transfer) override;
 

@@ -70,6 +70,11 @@ MpiLauncher detect_mpi_launcher(const EnvironmentLookup& environment) {
       found->speaks_pmix = environment("PMIX_RANK").has_value();
       const auto nodes = number(environment, "SLURM_STEP_NUM_NODES");
       found->several_hosts = nodes.value_or(number(environment, "SLURM_NNODES").value_or(1)) > 1;
+      if (found->speaks_pmix) {  // Slurm's part of PMIx ends the step when a rank dies, whatever the flags say
+        found->survivors_live = false;
+        found->remedy = "srun --kill-on-bad-exit=0 --no-kill with --transport socket --out DIR";
+        return *found;
+      }
       found->survivors_live =
           environment("SLURM_KILL_BAD_EXIT") == "0" && is_set(environment("SLURM_NO_KILL"));  // as options: not visible
       if (!found->survivors_live) {

@@ -7,7 +7,7 @@
 namespace distbelief {
 namespace {
 
-using Kind = MpiLauncher::Kind;
+using LauncherKind = MpiLauncher::Kind;
 
 MpiLauncher detect(std::map<std::string, std::string, std::less<>> variables) {
   return detect_mpi_launcher([&](std::string_view name) -> std::optional<std::string> {
@@ -18,14 +18,14 @@ MpiLauncher detect(std::map<std::string, std::string, std::less<>> variables) {
 
 TEST(MpiLauncher, IsNoneWithoutVariables) {
   const MpiLauncher launcher = detect({});
-  EXPECT_EQ(launcher.kind, Kind::none);
+  EXPECT_EQ(launcher.kind, LauncherKind::none);
   EXPECT_EQ(launcher.size, 1);
   EXPECT_TRUE(launcher.survivors_live);
 }
 
 TEST(MpiLauncher, KnowsOpenMpiAndNamesTheFlagThatIsMissing) {
   const MpiLauncher launcher = detect({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
-  EXPECT_EQ(launcher.kind, Kind::open_mpi);
+  EXPECT_EQ(launcher.kind, LauncherKind::open_mpi);
   EXPECT_EQ(launcher.rank, 3);
   EXPECT_EQ(launcher.size, 4);
   EXPECT_FALSE(launcher.survivors_live);
@@ -46,12 +46,12 @@ TEST(MpiLauncher, BelievesMpirunInsideASlurmAllocation) {
                     {"SLURM_NTASKS", "8"},
                     {"SLURM_STEP_ID", "0"}})
                 .kind,
-            Kind::open_mpi);
+            LauncherKind::open_mpi);
 }
 
 TEST(MpiLauncher, NeverPromisesSurvivalUnderMpich) {
   const MpiLauncher launcher = detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}});
-  EXPECT_EQ(launcher.kind, Kind::mpich);
+  EXPECT_EQ(launcher.kind, LauncherKind::mpich);
   EXPECT_EQ(launcher.rank, 1);
   EXPECT_FALSE(launcher.survivors_live);
   EXPECT_NE(launcher.remedy.find("-disable-auto-cleanup"), std::string::npos);
@@ -62,11 +62,14 @@ TEST(MpiLauncher, TellsSrunThatSpeaksPmiFromHydra) {
                                                                {"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"},
                                                                {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "3"}};
   const MpiLauncher launcher = detect(variables);
-  EXPECT_EQ(launcher.kind, Kind::slurm);
+  EXPECT_EQ(launcher.kind, LauncherKind::slurm);
   EXPECT_EQ(launcher.size, 2);
   EXPECT_NE(launcher.remedy.find("--kill-on-bad-exit=0"), std::string::npos);
+  EXPECT_EQ(launcher.remedy.find("--transport socket"), std::string::npos);
+  variables["PMIX_RANK"] = "1";
+  EXPECT_NE(detect(variables).remedy.find("--transport socket"), std::string::npos);
   variables["MPI_LOCALNRANKS"] = "2";
-  EXPECT_EQ(detect(variables).kind, Kind::mpich);
+  EXPECT_EQ(detect(variables).kind, LauncherKind::mpich);
 }
 
 TEST(MpiLauncher, SeesWhetherSomeRanksAreOnOtherMachines) {
@@ -93,13 +96,15 @@ TEST(MpiLauncher, SeesWhetherSrunSpeaksPmix) {
 }
 
 TEST(MpiLauncher, TakesABatchScriptForNoLauncher) {
-  EXPECT_EQ(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).kind, Kind::none);
-  EXPECT_EQ(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "4294967291"}}).kind, Kind::none);
+  EXPECT_EQ(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}).kind, LauncherKind::none);
+  EXPECT_EQ(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_ID", "4294967291"}}).kind,
+            LauncherKind::none);
 }
 
 TEST(MpiLauncher, IgnoresVariablesThatAreNoRank) {
   for (const auto& [rank, size] : {std::pair{"", "4"}, {"4", "4"}, {"-1", "4"}, {"1x", "4"}, {"0", "99999999999"}}) {
-    EXPECT_EQ(detect({{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", size}}).kind, Kind::none) << rank;
+    EXPECT_EQ(detect({{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", size}}).kind, LauncherKind::none)
+        << rank;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "transport/fabric_contract.h"
 #include "transport/local/local_fabric.h"
+#include "transport/locked/locked_fabric.h"
 #include "transport/socket/socket_fabric.h"
 
 namespace distbelief {
@@ -46,6 +47,17 @@ std::vector<std::unique_ptr<Fabric>> make_grown_fabrics(int ranks) {
 }
 
 DISTBELIEF_INSTANTIATE_FABRIC_CONTRACT(Growing, make_grown_fabrics)
+
+/// As a worker has them that has a part of a network.
+std::vector<std::unique_ptr<Fabric>> make_locked_grown_fabrics(int ranks) {
+  std::vector<std::unique_ptr<Fabric>> fabrics = make_grown_fabrics(ranks);
+  for (std::unique_ptr<Fabric>& fabric : fabrics) {
+    fabric = std::make_unique<LockedFabric>(std::move(fabric));
+  }
+  return fabrics;
+}
+
+DISTBELIEF_INSTANTIATE_FABRIC_CONTRACT(LockedGrowing, make_locked_grown_fabrics)
 
 TEST(GrowingFabric, WhoNeverComesIsWaitedForUntilItIsGivenUp) {
   Listeners listeners(3);

@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/test_deadline.h"
 #include "transport/socket/socket_listener.h"
 
 namespace distbelief {
 namespace {
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(60); }
 
 TEST(LocalAddress, OfALoopbackPeerIsLoopback) {
   EXPECT_EQ(local_host_towards(Address::tcp("127.0.0.1", 1)), "127.0.0.1");

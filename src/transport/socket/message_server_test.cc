@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/test_deadline.h"
 #include "transport/message_reader.h"
 #include "transport/socket/endpoint.h"
 #include "transport/socket/message_client.h"
@@ -28,8 +29,6 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 using Received = MessageClient::Received;
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(30); }
 
 /// Records what happened, and answers as the test wants. Counters are guarded by a mutex, so that tests can wait.
 class Recorder : public MessageServer::Handler {

@@ -33,7 +33,7 @@ class SocketFabric : public Fabric {
       : rank_(rank), work_(asio::make_work_guard(io_)) {
     for (std::size_t i = 0; i < streams.size(); ++i) {
       const Rank peer{static_cast<int>(i)};
-      if (peer == rank) {
+      if (streams[i] == nullptr) {  // its own, or given up
         links_.push_back(nullptr);
         continue;
       }
@@ -285,7 +285,16 @@ class LateLinks : public GrowingFabric {
     std::erase(open_, &transfer);
     return own.wait(transfer, deadline);
   }
-  bool progress(Transfer& transfer) override { return fabric_of(transfer.peer).progress(transfer); }
+  bool progress(Transfer& transfer) override {
+    const bool finished = fabric_of(transfer.peer).progress(transfer);
+    // Who looks at one again and again waits for it; who looks at all in turn need not move them all each time.
+    const bool again = std::exchange(looked_at_, &transfer) == &transfer;
+    if (!finished && (again || ++looks_ > open_.size())) {
+      looks_ = 0;
+      move_what_is_open();
+    }
+    return finished;
+  }
   std::uint64_t moves() const override { return late_.moves() + (first_ == nullptr ? 0 : first_->moves()); }
   void cancel(Transfer& transfer) override {
     std::erase(open_, &transfer);
@@ -307,17 +316,26 @@ class LateLinks : public GrowingFabric {
         missing.emplace(rank, address);
       }
     }
-    if (missing.empty()) {
-      return {};
-    }
+    return missing.empty() ? Grown{} : adopt(meet(missing, view, given_up, deadline));
+  }
+
+  std::unique_ptr<Met> meet(const std::map<int, Address>& peers, std::uint32_t view,
+                            const std::function<bool(Rank)>& given_up, Clock::time_point deadline) override {
     SocketFabricOptions options = options_;
     options.view = view;
-    LateStreams met = connect_late_streams(rank_, missing, *listener_, options, given_up, deadline);
+    auto met = std::make_unique<MetStreams>();
+    met->peers = peers;
+    met->streams = connect_late_streams(rank_, peers, *listener_, options, given_up, deadline);
+    return met;
+  }
+
+  Grown adopt(std::unique_ptr<Met> given) override {
+    auto& [peers, met] = dynamic_cast<MetStreams&>(*given);
     if (met.culprit.value >= 0) {
       return {.ok = false, .culprit = met.culprit, .reason = std::move(met.reason)};
     }
     for (auto& [rank, stream] : met.streams) {
-      const Address& address = rank < rank_.value ? missing.at(rank) : listener_->address();  // as of who was dialled
+      const Address& address = rank < rank_.value ? peers.at(rank) : listener_->address();  // as of who was dialled
       late_.add_link(Rank{rank}, std::move(stream), address.kind == Address::Kind::tcp && !options_.tls,
                      options_.most_early);
       size_ = std::max<int>(size_, rank + 1);
@@ -335,17 +353,25 @@ class LateLinks : public GrowingFabric {
   }
 
  private:
+  struct MetStreams : Met {
+    std::map<int, Address> peers;
+    LateStreams streams;
+  };
+
   Fabric& fabric_of(Rank peer) { return peer.value < firsts_ ? *first_ : late_; }
 
   /// Somebody may wait for what is open on the other kind of links.
+  void move_what_is_open() {
+    for (Transfer* open : open_) {
+      (void)fabric_of(open->peer).progress(*open);
+    }
+  }
+
   void look_until_finished(Transfer& transfer, Clock::time_point deadline) {
     const Clock::time_point began = Clock::now();
     for (;;) {
-      if (fabric_of(transfer.peer).progress(transfer)) {
+      if (progress(transfer)) {
         return;
-      }
-      for (Transfer* other : open_) {
-        (void)fabric_of(other->peer).progress(*other);
       }
       const Clock::time_point now = Clock::now();
       if (now >= deadline) {
@@ -368,6 +394,8 @@ class LateLinks : public GrowingFabric {
   bool has_late_ = false;
   std::atomic<int> size_;        // asked by who tells of losses
   std::vector<Transfer*> open_;  // when there are both kinds
+  const Transfer* looked_at_ = nullptr;
+  std::size_t looks_ = 0;  // since what is open was moved
 };
 
 }  // namespace
@@ -379,9 +407,10 @@ std::unique_ptr<GrowingFabric> make_growing_fabric(Rank rank, std::unique_ptr<Fa
 }
 
 SocketFabricResult connect_socket_fabric(Rank rank, std::span<const Address> addresses, SocketListener& listener,
-                                         const SocketFabricOptions& options, Clock::time_point deadline) {
-  ConnectedStreams connected = connect_streams(rank, addresses, listener, options, deadline);
-  if (connected.streams.empty()) {
+                                         const SocketFabricOptions& options, Clock::time_point deadline,
+                                         const std::function<bool(Rank)>& given_up) {
+  ConnectedStreams connected = connect_streams(rank, addresses, listener, options, given_up, deadline);
+  if (connected.culprit.value >= 0) {
     return {nullptr, connected.culprit, std::move(connected.reason)};
   }
   return {std::make_unique<SocketFabric>(rank, std::move(connected.streams), addresses, options)};

@@ -37,7 +37,8 @@ struct [[nodiscard]] SocketFabricResult {
 /// sockets without. A rank opens its `listener` first and tells the others its address by another way; `addresses` has
 /// one for each rank. All ranks then call this, each with its own number, and each returns when its connections stand,
 /// or at the deadline, or when a peer cannot be reached at all. Nobody is harmed by strangers who connect meanwhile.
-/// The listener can serve the next view.
+/// The listener can serve the next view. Who dies meanwhile is waited for until `given_up`, which is asked all the
+/// time, says that it is not to be: the fabric has no link to it, and what is posted to it ends with peer_lost.
 ///
 /// The fabric has no thread: bytes move in post, progress() and wait(), which looks for a few microseconds, giving way
 /// to other threads, and then sleeps until something comes. A peer that ends or closes is lost with "closed the
@@ -45,7 +46,8 @@ struct [[nodiscard]] SocketFabricResult {
 ///
 /// Throws InputError for TLS files that cannot be used.
 SocketFabricResult connect_socket_fabric(Rank rank, std::span<const Address> addresses, SocketListener& listener,
-                                         const SocketFabricOptions& options, Clock::time_point deadline);
+                                         const SocketFabricOptions& options, Clock::time_point deadline,
+                                         const std::function<bool(Rank)>& given_up = {});
 
 /// A fabric that gets links to ranks that came later, over sockets, whatever the first ones talk over.
 ///
@@ -61,8 +63,19 @@ class GrowingFabric : public Fabric {
   };
   /// Gets a link to each of these ranks to which there is none yet; each of them does the same. `view`: in which this
   /// rank is. Waits until all are there, but for those that are given up, or the deadline. Between exchanges only.
-  virtual Grown grow(const std::map<int, Address>& peers, std::uint32_t view,
-                     const std::function<bool(Rank)>& given_up, Clock::time_point deadline) = 0;
+  virtual Grown grow(const std::map<int, Address>& peers, std::uint32_t view, const std::function<bool(Rank)>& given_up,
+                     Clock::time_point deadline) = 0;
+
+  /// Connections that are no links yet.
+  struct Met {
+    virtual ~Met() = default;
+  };
+  /// The same in two parts, for a fabric that is in use meanwhile. meet() waits, on a thread of its own, and touches
+  /// nothing that others do; to none of these ranks was there ever a link. What it gives becomes links with adopt(), on
+  /// the thread that uses the fabric, at once.
+  virtual std::unique_ptr<Met> meet(const std::map<int, Address>& peers, std::uint32_t view,
+                                    const std::function<bool(Rank)>& given_up, Clock::time_point deadline) = 0;
+  virtual Grown adopt(std::unique_ptr<Met> met) = 0;
 };
 
 /// `first`: the links between the ranks that began together, 0 … first->size() - 1; none for a rank that came later.

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <future>
 #include <thread>
 
+#include "base/test_deadline.h"
 #include "transport/fabric_contract.h"
 #include "transport/frame.h"
 #include "transport/socket/endpoint.h"
@@ -17,8 +20,6 @@ namespace distbelief {
 namespace {
 
 using testing::HasSubstr;
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(60); }
 
 SocketFabricOptions job_options() { return {.token = "secret of the test", .job = "test", .view = 1}; }
 
@@ -32,10 +33,11 @@ struct Job {
   }
 
   std::future<SocketFabricResult> connect(int rank, SocketFabricOptions options = job_options(),
-                                          Clock::time_point deadline = soon()) {
-    return std::async(std::launch::async, [this, rank, options, deadline] {
-      return connect_socket_fabric(Rank{rank}, addresses, *listeners[static_cast<std::size_t>(rank)], options,
-                                   deadline);
+                                          Clock::time_point deadline = soon(),
+                                          const std::function<bool(Rank)>& given_up = {}) {
+    return std::async(std::launch::async, [this, rank, options, deadline, given_up] {
+      return connect_socket_fabric(Rank{rank}, addresses, *listeners[static_cast<std::size_t>(rank)], options, deadline,
+                                   given_up);
     });
   }
 
@@ -151,6 +153,33 @@ TEST(SocketFabric, NamesWhoCannotBeReached) {
   const SocketFabricResult unanswered = silent.connect(1, job_options(), Clock::now()).get();
   EXPECT_EQ(unanswered.culprit, Rank{0});
   EXPECT_THAT(unanswered.reason, HasSubstr("did not answer in time"));
+}
+
+TEST(SocketFabric, WhoIsGivenUpWhileTheyConnectHasNoLink) {
+  Job job(tcp_addresses(4));
+  job.listeners[0].reset();  // it is dialled in vain, and rank 3 never dials
+  std::atomic<bool> known = false;
+  const auto given_up = [&](Rank rank) { return known && (rank == Rank{0} || rank == Rank{3}); };
+  auto first = job.connect(1, job_options(), soon(), given_up);
+  auto second = job.connect(2, job_options(), soon(), given_up);
+  EXPECT_EQ(first.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout) << "the dead are waited for";
+  known = true;
+  const SocketFabricResult one = first.get();
+  const SocketFabricResult two = second.get();
+  ASSERT_NE(one.fabric, nullptr) << one.reason;
+  ASSERT_NE(two.fabric, nullptr) << two.reason;
+  EXPECT_EQ(one.fabric->size(), 4);
+  Transfer send;
+  Transfer receive;
+  one.fabric->send(send, Rank{2}, {1, 1}, {});
+  two.fabric->receive(receive, Rank{1}, {1, 1}, {});
+  EXPECT_TRUE(one.fabric->wait(send, soon()).ok());
+  EXPECT_TRUE(two.fabric->wait(receive, soon()).ok());
+  one.fabric->receive(receive, Rank{0}, {1, 1}, {});
+  EXPECT_EQ(one.fabric->wait(receive, soon()).kind, Outcome::Kind::peer_lost);
+  one.fabric->lose(Rank{3}, "is dead");
+  one.fabric->send(send, Rank{3}, {1, 1}, {});
+  EXPECT_EQ(one.fabric->wait(send, soon()).kind, Outcome::Kind::peer_lost);
 }
 
 TEST(SocketFabric, WhatIsNotPostedWaitsOnceTheBoundIsReached) {

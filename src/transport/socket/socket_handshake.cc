@@ -25,9 +25,11 @@ constexpr std::size_t kMostStrangers = 256;  // connections that have not said w
 constexpr std::chrono::seconds kStrangersTime(5);
 constexpr std::chrono::milliseconds kRetryAfter(20);
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors(50);
-// Between late processes: how long one dialling may take, and how often is asked who is given up.
-constexpr std::chrono::seconds kLateDialTime(2);
-constexpr std::chrono::milliseconds kLateLook(50);
+constexpr std::chrono::seconds kDialTime(2);            // for once
+constexpr std::chrono::milliseconds kBetweenLooks(50);  // for who is given up
+// Where all begin together: so long it is not believed that nobody is there, or somebody else. Who died is known
+// earlier.
+constexpr std::chrono::seconds kDoubtTime(15);
 constexpr std::uint32_t kLateView = 0;  // of a hello that is for a process of any view
 
 /// Takes as long for any two texts of this length, so that answering time tells nothing about the secret.
@@ -88,27 +90,31 @@ struct Introduction {
   short waits_for = POLLIN | POLLOUT;
   std::string out = {};
   std::string in = {};
-  std::string reason = {};  // of failed
+  std::string reason = {};  // of failed and redial
 };
 
 class Meeting {
  public:
   using GivenUp = std::function<bool(Rank)>;
-  /// `given_up`: none where all begin together, and a failure is final.
+  /// `is_late`: some came later than others, and are in views of their own.
   Meeting(Rank self, std::map<int, Address> wanted, SocketListener& listener, const SocketFabricOptions& options,
-          Clock::time_point deadline, GivenUp given_up = {})
+          Clock::time_point deadline, GivenUp given_up, bool is_late)
       : self_(self),
         wanted_(std::move(wanted)),
         listener_(listener),
         options_(options),
         maker_(options.tls),
         deadline_(deadline),
-        given_up_(std::move(given_up)) {}
+        given_up_(std::move(given_up)),
+        is_late_(is_late) {}
 
   LateStreams run() {
-    for (const auto& [peer, address] : wanted_) {
-      if (peer < self_.value && !failure_) {
+    leave_out_given_up();
+    const std::map<int, Address> all = wanted_;
+    for (const auto& [peer, address] : all) {
+      if (peer < self_.value && wanted_.contains(peer) && !failure_) {
         dial(Rank{peer});
+        leave_out_given_up();
       }
     }
     for (leave_out_given_up(); !failure_ && streams_.size() < wanted_.size(); leave_out_given_up()) {
@@ -131,10 +137,11 @@ class Meeting {
 
   std::string name(Rank peer) const { return fmt::format("rank {} ({})", peer.value, wanted_.at(peer.value).text()); }
 
-  bool is_late() const { return given_up_ != nullptr; }
+  /// Somebody will tell who is not to be waited for.
+  bool is_told() const { return given_up_ != nullptr; }
 
   void leave_out_given_up() {
-    if (!is_late()) {
+    if (!is_told()) {
       return;
     }
     std::erase_if(wanted_,
@@ -150,9 +157,8 @@ class Meeting {
   }
 
   void dial(Rank peer) {
-    const Clock::time_point deadline = is_late() ? std::min(deadline_, Clock::now() + kLateDialTime) : deadline_;
-    OpenedConnection opened = open_connection(wanted_.at(peer.value), deadline);
-    if (!opened.fd && !is_late()) {
+    OpenedConnection opened = open_connection(wanted_.at(peer.value), std::min(deadline_, Clock::now() + kDialTime));
+    if (opened.refused && !tries_again(peer, opened.reason)) {
       fail(peer, opened.reason);
       return;
     }
@@ -165,7 +171,14 @@ class Meeting {
       return;
     }
     made.stream = maker_.make(std::move(opened.fd), StreamMaker::Role::dials);
-    made.out = frame_of(DataFrame::hello, is_late() ? kLateView : options_.view, hello_to(peer).encode());
+    made.out = frame_of(DataFrame::hello, is_late_ ? kLateView : options_.view, hello_to(peer).encode());
+  }
+
+  /// After something that is final, unless that peer is gone, or not there yet.
+  bool tries_again(Rank peer, const std::string& reason) {
+    Trouble& trouble = troubles_.try_emplace(peer.value, Trouble{.since = Clock::now()}).first->second;
+    trouble.reason = reason;
+    return is_late_ || (is_told() && Clock::now() < trouble.since + kDoubtTime);
   }
 
   Hello hello_to(Rank peer) const {
@@ -195,7 +208,7 @@ class Meeting {
 
   void wait_for_events() {
     std::vector<pollfd> entries;
-    Clock::time_point until = is_late() ? std::min(deadline_, Clock::now() + kLateLook) : deadline_;
+    Clock::time_point until = is_told() ? std::min(deadline_, Clock::now() + kBetweenLooks) : deadline_;
     for (const Introduction& at : introductions_) {
       if (at.step == Step::redial) {
         until = std::min(until, at.since + kRetryAfter);
@@ -220,7 +233,7 @@ class Meeting {
     for (Introduction& at : introductions_) {
       advance(at);
       const bool out_of_time = !at.dialled && Clock::now() - at.since > kStrangersTime;
-      if (at.step == Step::failed && at.dialled && is_late()) {
+      if (at.step == Step::failed && at.dialled && tries_again(at.peer, at.reason)) {
         at.step = Step::redial;
         at.since = Clock::now();
       }
@@ -329,7 +342,7 @@ class Meeting {
     if (hello->job != options_.job) {
       return fmt::format("belongs to job '{}', not '{}'", hello->job, options_.job);
     }
-    const bool any_view = is_late() && (dialled || header.epoch == kLateView);
+    const bool any_view = is_late_ && (dialled || header.epoch == kLateView);
     if (header.epoch != options_.view && !any_view) {
       return fmt::format("is in view {}, not {}", header.epoch, options_.view);
     }
@@ -398,8 +411,11 @@ class Meeting {
       const Rank peer{rank};
       if (!streams_.contains(rank)) {
         const auto at = std::ranges::find(introductions_, peer, &Introduction::peer);
-        const bool knows_why = at != introductions_.end() && !at->reason.empty();
-        fail(peer, knows_why ? at->reason : peer < self_ ? "did not answer in time" : "did not connect in time");
+        const auto trouble = troubles_.find(rank);
+        fail(peer, at != introductions_.end() && !at->reason.empty() ? at->reason
+                   : trouble != troubles_.end()                      ? trouble->second.reason
+                   : peer < self_                                    ? "did not answer in time"
+                                                                     : "did not connect in time");
         return;
       }
     }
@@ -412,9 +428,15 @@ class Meeting {
   const StreamMaker maker_;
   const Clock::time_point deadline_;
   const GivenUp given_up_;
+  const bool is_late_;
   std::map<int, std::unique_ptr<Stream>> streams_;  // by rank
   std::uint32_t view_ = 0;                          // the newest of those who were dialled
   std::vector<Introduction> introductions_;
+  struct Trouble {
+    std::string reason = {};
+    Clock::time_point since = {};
+  };
+  std::map<int, Trouble> troubles_;  // with those that were dialled, by rank
   std::optional<LateStreams> failure_;
   Clock::time_point accept_again_ = {};
 };
@@ -422,7 +444,8 @@ class Meeting {
 }  // namespace
 
 ConnectedStreams connect_streams(Rank self, std::span<const Address> addresses, SocketListener& listener,
-                                 const SocketFabricOptions& options, Clock::time_point deadline) {
+                                 const SocketFabricOptions& options, const std::function<bool(Rank)>& given_up,
+                                 Clock::time_point deadline) {
   check(self.value >= 0 && static_cast<std::size_t>(self.value) < addresses.size(), "every rank has an address");
   check(options.token.size() <= kLongestText && options.job.size() <= kLongestText, "token and job have 256 bytes");
   std::map<int, Address> wanted;
@@ -431,7 +454,7 @@ ConnectedStreams connect_streams(Rank self, std::span<const Address> addresses, 
       wanted.emplace(static_cast<int>(rank), addresses[rank]);
     }
   }
-  LateStreams met = Meeting(self, std::move(wanted), listener, options, deadline).run();
+  LateStreams met = Meeting(self, std::move(wanted), listener, options, deadline, given_up, false).run();
   if (met.culprit.value >= 0) {
     return {{}, met.culprit, std::move(met.reason)};
   }
@@ -447,7 +470,7 @@ LateStreams connect_late_streams(Rank self, const std::map<int, Address>& peers,
                                  const SocketFabricOptions& options, const std::function<bool(Rank)>& given_up,
                                  Clock::time_point deadline) {
   check(!peers.contains(self.value), "a peer is another rank");
-  return Meeting(self, peers, listener, options, deadline, given_up).run();
+  return Meeting(self, peers, listener, options, deadline, given_up, true).run();
 }
 
 }  // namespace distbelief

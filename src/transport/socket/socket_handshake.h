@@ -19,8 +19,8 @@ namespace distbelief {
 
 /// A connection to every other rank on which both ends have proven that they belong to the job, or who is to blame.
 struct [[nodiscard]] ConnectedStreams {
-  std::vector<std::unique_ptr<Stream>> streams;  ///< by rank, none at one's own; empty on failure
-  Rank culprit = {};
+  std::vector<std::unique_ptr<Stream>> streams;  ///< by rank, none at one's own and of those that were given up
+  Rank culprit = {};                             ///< of a failure; else -1
   std::string reason = {};
 };
 
@@ -28,9 +28,12 @@ struct [[nodiscard]] ConnectedStreams {
 ///
 /// Who dials sends a hello: a frame with the view as its epoch, and job, ranks and token in it. It is answered by a
 /// welcome with the same contents turned round, or by a refusal with the reason as text and the refusing end's view.
-/// Whoever is refused by a process of an earlier view tries again: that process will get there.
+/// Whoever is refused by a process of an earlier view tries again: that process will get there. So does who does not
+/// get through to the other's machine. Where nobody listens, a connection ends, or somebody else answers, that peer may
+/// have died: with `given_up`, which is asked again and again, it is tried again for 15 s; without, it is a failure.
 ConnectedStreams connect_streams(Rank self, std::span<const Address> addresses, SocketListener& listener,
-                                 const SocketFabricOptions& options, Clock::time_point deadline);
+                                 const SocketFabricOptions& options, const std::function<bool(Rank)>& given_up,
+                                 Clock::time_point deadline);
 
 /// Connections to some ranks, by rank. Who is missing was given up, or is to blame.
 struct [[nodiscard]] LateStreams {
@@ -41,7 +44,7 @@ struct [[nodiscard]] LateStreams {
 };
 
 /// The same between processes of which some came later: with these peers only, all of which do this sooner or later.
-/// Who is refused, or finds nobody, tries again until the peer is given up, which is asked all the time.
+/// Who is refused tries again too.
 LateStreams connect_late_streams(Rank self, const std::map<int, Address>& peers, SocketListener& listener,
                                  const SocketFabricOptions& options, const std::function<bool(Rank)>& given_up,
                                  Clock::time_point deadline);

@@ -17,6 +17,12 @@
 #include "transport/socket/endpoint.h"
 
 namespace distbelief {
+
+struct FreeSsl {
+  void operator()(SSL* ssl) const { ::SSL_free(ssl); }
+  void operator()(SSL_CTX* context) const { ::SSL_CTX_free(context); }
+};
+
 namespace {
 
 constexpr std::size_t kRecordBytes = 16 * 1024;  // the most that one record of TLS holds
@@ -34,11 +40,6 @@ std::string library_reason() {
   const char* text = ERR_reason_error_string(error);
   return text != nullptr ? text : "unknown reason";
 }
-
-struct FreeSsl {
-  void operator()(SSL* ssl) const { ::SSL_free(ssl); }
-  void operator()(SSL_CTX* context) const { ::SSL_CTX_free(context); }
-};
 
 /// OpenSSL's own socket BIO writes with write(), and a peer that is gone would then end this process by a signal.
 const BIO_METHOD* socket_method() {

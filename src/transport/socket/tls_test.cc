@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/test_deadline.h"
 #include "transport/fabric_contract.h"
 #include "transport/socket/message_client.h"
 #include "transport/socket/message_server.h"
@@ -22,8 +23,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using Received = MessageClient::Received;
-
-Clock::time_point soon() { return Clock::now() + std::chrono::seconds(60); }
 
 /// Two authorities, "ours" and "theirs", and a certificate of each.
 class Certificates {

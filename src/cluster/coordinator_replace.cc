@@ -1,0 +1,125 @@
+// Who takes the place of a worker that died: a standby, or else a process that the launcher starts. Where a network is
+// cut, those who are left wait for it: every view says for how many.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cluster/coordinator_state.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::milliseconds kViewDelayWithoutReplacement{10};
+
+}  // namespace
+
+void CoordinatorState::replace(const Record& lost) {
+  const bool may_come = rules_.takes_late_members || rules_.awaits_replacements;
+  if (phase_ == Phase::running && may_come && !call_standby(lost)) {
+    (void)start_replacement(lost);
+  }
+}
+
+bool CoordinatorState::call_standby(const Record& lost) {
+  const auto is_free = [](const auto& entry) {
+    const Record& record = entry.second;
+    return record.info.role == Role::standby && record.connection != ConnectionId{} && !record.leaving;
+  };
+  const auto found = std::ranges::find_if(roster_.records(), is_free);
+  if (found == roster_.records().end()) {
+    return false;
+  }
+  Record& standby = found->second;
+  standby.leaving = true;
+  standby.called_at = now_;
+  unsaved_ = true;
+  const std::string text = fmt::format("{} takes the place of {}", describe(standby.info), describe(lost.info));
+  control::Order order;
+  order.set_what(control::Order::TAKE_OVER);
+  order.set_term(term_);
+  order.set_reason(text);
+  tell(standby, order);
+  log(text);
+  tell_people(text);
+  return true;
+}
+
+bool CoordinatorState::start_replacement(const Record& lost) {
+  if (restarts_used_ >= rules_.restarts) {
+    return false;
+  }
+  const std::string text =
+      fmt::format("{} is replaced ({} of {} restarts)", describe(lost.info), restarts_used_ + 1, rules_.restarts);
+  if (!tell_to_start(1, 0, text)) {
+    return false;
+  }
+  ++restarts_used_;
+  log(text);
+  tell_people(text);
+  return true;
+}
+
+int CoordinatorState::awaited() const {
+  if (!rules_.awaits_replacements || phase_ != Phase::running) {
+    return 0;
+  }
+  const auto called = std::ranges::count_if(roster_.records(), [](const auto& entry) {
+    const Record& record = entry.second;
+    return record.info.role == Role::standby && record.leaving && record.state != Record::State::lost;
+  });
+  return starting_ + static_cast<int>(called);
+}
+
+bool CoordinatorState::was_called(const control::Join& join) {
+  const auto is_it = [&](const auto& entry) {
+    const Record& record = entry.second;
+    return record.info.role == Role::standby && record.leaving && record.state != Record::State::lost &&
+           record.info.host == join.host() && record.info.pid == join.pid();
+  };
+  const auto standby = std::ranges::find_if(roster_.records(), is_it);
+  if (standby == roster_.records().end()) {
+    return false;
+  }
+  standby->second.leaving = false;
+  return true;
+}
+
+void CoordinatorState::replacement_failed(Record& standby, const std::string& why) {
+  standby.leaving = false;
+  unsaved_ = true;
+  replace(standby);
+  if (rules_.awaits_replacements) {
+    change_view(fmt::format("{} {}", describe(standby.info), why), kViewDelayWithoutReplacement);
+  }
+}
+
+void CoordinatorState::look_for_replacements() {
+  if (awaited() == 0) {
+    return;
+  }
+  const std::string late =
+      fmt::format("did not come within {:.0f} s", std::chrono::duration<double>(rules_.replacement_limit).count());
+  std::vector<Record*> missing;
+  for (auto& [id, record] : roster_.records()) {
+    if (record.info.role == Role::standby && record.leaving && record.state != Record::State::lost &&
+        now_ - record.called_at >= rules_.replacement_limit) {
+      missing.push_back(&record);
+    }
+  }
+  for (Record* standby : missing) {
+    const std::string text = fmt::format("{} {}", describe(standby->info), late);
+    log(text);
+    tell_people(text);
+    replacement_failed(*standby, late);
+  }
+  if (starting_ > 0 && now_ - starting_since_ >= rules_.replacement_limit) {
+    const std::string text = "the process that was started in a dead worker's place " + late;
+    starting_ = 0;
+    log(text);
+    tell_people(text);
+    change_view(text, kViewDelayWithoutReplacement);
+  }
+}
+
+}  // namespace distbelief

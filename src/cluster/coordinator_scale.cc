@@ -1,0 +1,221 @@
+// Workers, and servers, that come to or leave a running job because somebody wants so many.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ranges>
+
+#include "cluster/coordinator_state.h"
+
+namespace distbelief {
+namespace {
+
+std::string counted_workers(int count) { return fmt::format("{} worker{}", count, count == 1 ? "" : "s"); }
+
+std::string counted_servers(int count) { return fmt::format("{} server{}", count, count == 1 ? "" : "s"); }
+
+std::string are_started(int count) { return count == 1 ? "one is started" : fmt::format("{} are started", count); }
+
+/// "worker 3", "workers 2 and 3", "workers 1, 2 and 3".
+std::string named_workers(const std::vector<int>& ranks) {
+  std::string names;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::string_view before = i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ";
+    names += fmt::format("{}{}", before, ranks[i]);
+  }
+  return fmt::format("worker{} {}", ranks.size() == 1 ? "" : "s", names);
+}
+
+}  // namespace
+
+void CoordinatorState::look_for_wishes_to_leave() {
+  if (phase_ != Phase::running) {
+    return;
+  }
+  std::vector<Record*> wishers;
+  std::vector<Record*> leavers;  // servers: what is with them, workers are not asked about
+  bool all = true;
+  bool due = false;
+  bool launcher_may_be_gone = false;
+  for (auto& [id, record] : roster_.records()) {
+    launcher_may_be_gone |= record.info.role == Role::launcher && record.state == Record::State::reconnecting;
+    if (record.info.role == Role::server && record.living() && record.wants_to_leave && !record.leaving &&
+        now_ - *record.wants_to_leave >= rules_.leave_delay) {
+      leavers.push_back(&record);
+    }
+    if (record.info.role != Role::worker || !record.living()) {
+      continue;
+    }
+    if (record.wants_to_leave) {
+      wishers.push_back(&record);
+      due |= now_ - *record.wants_to_leave >= rules_.leave_delay;
+    } else {
+      all &= record.leaving;
+    }
+  }
+  if (launcher_may_be_gone) {  // then all are to stop, which will be known soon
+    return;
+  }
+  const auto wants_to_leave = [](const Record* server) { return server->wants_to_leave.has_value(); };
+  if (!leavers.empty() && std::ranges::all_of(staying_servers(), wants_to_leave)) {
+    begin_stop("all servers were asked to end", rules_.stop_limit);
+    return;
+  }
+  for (Record* server : leavers) {
+    server->wants_to_leave.reset();
+    log(order_server_to_leave(*server).text());
+  }
+  if (!due) {
+    return;
+  }
+  if (all) {
+    begin_stop("all workers were asked to end", rules_.stop_limit);
+    return;
+  }
+  for (Record* record : wishers) {
+    record->wants_to_leave.reset();
+    control::Order order;
+    order.set_what(control::Order::LEAVE);
+    order.set_reason("its process was asked to end");
+    order.set_rank(record->info.rank.value);
+    log(order_to_leave(order).text());
+  }
+}
+
+control::OrderAnswer CoordinatorState::order_to_scale(const control::Order& order) {
+  control::OrderAnswer answer;
+  std::string workers;
+  std::string servers;
+  std::string refusal = phase_ == Phase::running ? "" : fmt::format("the job is {}", phase_text());
+  if (refusal.empty()) {
+    refusal = scale_servers(order.servers(), servers);
+  }
+  if (refusal.empty()) {
+    refusal = scale_workers(order.workers(), workers);
+  }
+  if (!refusal.empty()) {
+    answer.set_text(refusal);
+    return answer;
+  }
+  answer.set_accepted(true);
+  if (workers.empty() && servers.empty()) {
+    const int now = roster_.staying(Role::server) + starting_servers_;
+    const std::string and_servers = order.servers() > 0 ? ", " + counted_servers(now) : "";
+    answer.set_text(
+        fmt::format("{}{}, as it is", counted_workers(roster_.staying(Role::worker) + starting_), and_servers));
+    return answer;
+  }
+  answer.set_text(workers + (workers.empty() || servers.empty() ? "" : "; ") + servers);
+  log(answer.text());
+  tell_people(fmt::format("scale   {}", answer.text()));
+  return answer;
+}
+
+std::string CoordinatorState::scale_workers(int wanted, std::string& done) {
+  const int now = roster_.staying(Role::worker) + starting_;
+  if (wanted % rules_.parts != 0) {
+    return fmt::format("{}: {} hold a copy of the network together", counted_workers(wanted),
+                       counted_workers(rules_.parts));
+  }
+  if (wanted < 1 || wanted == now) {
+    return {};
+  }
+  if (std::string refusal = wanted < now ? have_leave(now - wanted) : have_started(wanted - now, 0); !refusal.empty()) {
+    return refusal;
+  }
+  std::vector<int> leavers;
+  for (const Record* member : roster_.members()) {
+    if (member->leaving && member->info.role == Role::worker) {
+      leavers.push_back(member->info.rank.value);
+    }
+  }
+  done = fmt::format("{} → {}: {}", counted_workers(now), wanted,
+                     wanted > now ? are_started(wanted - now)
+                                  : fmt::format("{} leave{}", named_workers(leavers), leavers.size() == 1 ? "s" : ""));
+  return {};
+}
+
+std::string CoordinatorState::scale_servers(int wanted, std::string& done) {
+  const int now = roster_.staying(Role::server) + starting_servers_;
+  if (wanted < 1 || wanted == now) {
+    return {};
+  }
+  if (!rules_.servers_may_change) {
+    return rules_.servers == 0 ? "the job has no servers" : "the servers of this job stay as they are";
+  }
+  if (wanted > now) {
+    done = fmt::format("{} → {}: {}", counted_servers(now), wanted, are_started(wanted - now));
+    return have_started(0, wanted - now);
+  }
+  const std::vector<const Record*> leavers = staying_servers();
+  const auto to_go = static_cast<std::size_t>(now - wanted);
+  if (leavers.size() <= to_go) {
+    return "servers that were to be started are not ready yet: try again when they are";
+  }
+  std::string names;
+  for (std::size_t i = 0; i < to_go; ++i) {
+    const Record& leaver = *leavers[leavers.size() - 1 - i];
+    if (const control::OrderAnswer answer = order_server_to_leave(leaver); !answer.accepted()) {
+      return answer.text();
+    }
+    names += fmt::format("{}server {}", names.empty() ? "" : ", ", leaver.info.rank.value);
+  }
+  done = fmt::format("{} → {}: {} leave{}", counted_servers(now), wanted, names, to_go == 1 ? "s" : "");
+  return {};
+}
+
+std::string CoordinatorState::have_leave(int workers) {
+  std::vector<int> ranks;
+  for (const Record* member : roster_.members()) {
+    if (member->info.role == Role::worker && !member->leaving) {
+      ranks.push_back(member->info.rank.value);
+    }
+  }
+  const int to_go = std::min(workers, static_cast<int>(ranks.size()) - rules_.parts);
+  if (to_go < workers) {
+    return "workers that were to be started have not come yet: try again when they have";
+  }
+  for (int i = 0; i < to_go; i += rules_.parts) {  // which go together
+    control::Order order;
+    order.set_what(control::Order::LEAVE);
+    order.set_reason("fewer workers are wanted");
+    order.set_rank(ranks[ranks.size() - 1 - static_cast<std::size_t>(i)]);
+    if (const control::OrderAnswer answer = order_to_leave(order); !answer.accepted()) {
+      return answer.text();
+    }
+  }
+  return {};
+}
+
+std::string CoordinatorState::have_started(int workers, int servers) {
+  if (!rules_.takes_late_members) {
+    return "this job takes no workers in while it runs: stop it, and go on with --resume and more";
+  }
+  const std::string reason = workers > 0 ? "more workers are wanted" : "more servers are wanted";
+  if (!rules_.launcher_starts_workers || !tell_to_start(workers, servers, reason)) {
+    return "nobody here can start workers: run 'distbelief join' on the machines that are to help";
+  }
+  return {};
+}
+
+bool CoordinatorState::tell_to_start(int workers, int servers, const std::string& reason) {
+  const auto launcher = std::ranges::find_if(roster_.records(), [](const auto& entry) {
+    return entry.second.info.role == Role::launcher && entry.second.living();
+  });
+  if (launcher == roster_.records().end()) {
+    return false;
+  }
+  control::Order order;
+  order.set_what(control::Order::START);
+  order.set_term(term_);
+  order.set_reason(reason);
+  order.set_workers(workers);
+  order.set_servers(servers);
+  tell(launcher->second, order);
+  starting_ += workers;
+  starting_servers_ += servers;
+  starting_since_ = now_;
+  unsaved_ = true;
+  return true;
+}
+
+}  // namespace distbelief

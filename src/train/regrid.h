@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "plan/grid.h"
+#include "transport/fabric.h"
+
+namespace distbelief {
+
+/// Of a worker that has come, and has no part of the network yet.
+inline constexpr int kNoPart = -1;
+
+/// Where a worker stands that has a part of a network, when others are lost.
+struct PartStand {
+  Rank rank = {};
+  bool knows = false;            ///< its part is whole, as after `step`
+  std::int64_t step = 0;         ///< that was made
+  std::uint64_t epoch = 0;       ///< that has begun
+  bool prepared = false;         ///< it has all that the next step's update needs
+  int part = 0;                  ///< that it has: stage by stage; or kNoPart
+  int copy = 0;                  ///< of the network that it was in
+  std::uint32_t generation = 0;  ///< how often the network was cut anew before
+  std::uint64_t ending = 0;      ///< as the run says
+};
+
+/// Who goes on with which part.
+struct Regrid {
+  std::int64_t step = 0;      ///< that all of them have made, or are prepared for
+  std::size_t source = 0;     ///< of the stands, the first of those furthest on
+  int copies = 0;             ///< that are whole
+  std::vector<Rank> members;  ///< of these, as a Grid numbers them
+  std::vector<Rank> spare;    ///< of no use, as nobody has the other parts of their copies
+  /// Of each part that somebody gets who came: its first holder, and who get it.
+  std::map<int, std::vector<Rank>> handovers;
+};
+
+/// As many whole copies as the holders of each part allow, with those who came in the places that are free: copies
+/// first that are whole as they are, then what is left of several. A function of the stands alone, which are in order
+/// of rank. Nothing when a part is nobody's, or no worker's state belongs to all others': the network must come from a
+/// checkpoint.
+std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands);
+
+}  // namespace distbelief

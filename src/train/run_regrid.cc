@@ -1,0 +1,308 @@
+// What a team does whose network is cut, when a worker is lost. Those who live meet in the next view and tell where
+// they stand and which part they have. regrid() says who goes on: every copy that is whole, and what can be made whole
+// of the rest. Nobody needs a parameter of another: a step's update is made only when all workers have all that theirs
+// needs (GroupOptions::commit), so if one of those who live has made it, the others can make it too; if none has, all
+// leave it out, and it is made again. Who is left over ends.
+//
+// Who has come in the place of a dead worker has no part yet. It hears from the others how the network is cut, and gets
+// the part that is missing, with its optimizer state, from who has the same part of another copy.
+//
+// When nobody who lives has some part, or the state was not shared out yet, the network comes from the newest
+// checkpoint, cut so that it fits those who live: see Trainer::Run::go_back().
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/check.h"
+#include "train/part_epochs.h"
+#include "train/trainer_run.h"
+
+namespace distbelief {
+namespace {
+
+/// A stand as numbers, to be told.
+enum StandNumber : std::size_t { kKnows, kStep, kEpoch, kPrepared, kPart, kCopy, kGeneration, kEnding, kStandNumbers };
+
+bool contains_rank(const std::vector<Rank>& ranks, Rank rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
+
+bool has_part(const PartStand& stand) { return stand.part != kNoPart; }
+
+}  // namespace
+
+std::string workers_end_text(const std::vector<Rank>& ranks) {
+  std::string numbers;
+  for (const Rank rank : ranks) {
+    numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", rank.value);
+  }
+  return ranks.size() == 1 ? fmt::format("worker {} ends", numbers) : fmt::format("workers {} end", numbers);
+}
+
+Outcome Trainer::Run::tell_stands(Group& all, std::vector<PartStand>& stands) {
+  std::vector<std::uint64_t> told(kStandNumbers * static_cast<std::size_t>(all.size()));
+  const auto of = [&](int position) {
+    return std::span(told).subspan(kStandNumbers * static_cast<std::size_t>(position), kStandNumbers);
+  };
+  const std::span<std::uint64_t> mine = of(all.position());
+  mine[kKnows] = joined ? 1 : 0;
+  mine[kStep] = static_cast<std::uint64_t>(state.step);
+  mine[kEpoch] = state.epoch;
+  mine[kPrepared] = has_place() && strategy->is_prepared() ? 1 : 0;
+  mine[kPart] = static_cast<std::uint64_t>(has_place() ? grid_place.stage * grid.tensor + grid_place.tensor : kNoPart);
+  mine[kCopy] = static_cast<std::uint64_t>(grid_place.replica);
+  mine[kGeneration] = generation;
+  mine[kEnding] = ending_number(ending);
+  Outcome outcome = all.all_gather(told, Clock::now() + team.patience);
+  stands.clear();
+  for (int position = 0; outcome.ok() && position < all.size(); ++position) {
+    const std::span<std::uint64_t> one = of(position);
+    stands.push_back({.rank = all.members()[static_cast<std::size_t>(position)],
+                      .knows = one[kKnows] != 0,
+                      .step = static_cast<std::int64_t>(one[kStep]),
+                      .epoch = one[kEpoch],
+                      .prepared = one[kPrepared] != 0,
+                      .part = static_cast<int>(one[kPart]),
+                      .copy = static_cast<int>(one[kCopy]),
+                      .generation = static_cast<std::uint32_t>(one[kGeneration]),
+                      .ending = one[kEnding]});
+  }
+  return outcome;
+}
+
+Outcome Trainer::Run::tell_cut(Group& all, const std::vector<PartStand>& stands) {
+  const auto teller = std::ranges::find_if(stands, has_part);
+  if (teller == stands.end() || std::ranges::all_of(stands, has_part)) {
+    return {};
+  }
+  const auto position = static_cast<int>(teller - stands.begin());
+  std::string now = config_text(config);
+  std::string begun = config_text(original);
+  for (std::string* text : {&now, &begun}) {
+    if (Outcome outcome = share_text(all, position, *text, Clock::now() + team.patience); !outcome.ok()) {
+      return outcome;
+    }
+  }
+  if (!has_place()) {
+    config = told_config(now);
+    original = told_config(begun);
+    generation = teller->generation;
+    grid = grid_of(config);
+    if (grid.parts() > 1) {
+      partition = partition_of(config, graph);
+    }
+  }
+  return {};
+}
+
+RunConfig Trainer::Run::told_config(const std::string& text) const {
+  RunConfig told;
+  apply_config_text(told, text, "the message of a member that is left");
+  for (std::string RunConfig::*own :
+       {&RunConfig::out, &RunConfig::tls_cert, &RunConfig::tls_key, &RunConfig::tls_ca, &RunConfig::thread_mode}) {
+    told.*own = config.*own;
+  }
+  told.threads = config.threads;
+  return told;
+}
+
+bool Trainer::Run::regroup_parts(std::uint32_t after) {
+  for (;;) {
+    const std::optional<NextTeam> next = team.next(after);
+    if (!next) {
+      return false;
+    }
+    after = next->epoch;
+    if (after > kMostPartViews) {
+      observer.note(fmt::format("a network that is cut bears {} changes of who is there", kMostPartViews - 1));
+      return false;
+    }
+    if (!admit(*next, after)) {
+      continue;
+    }
+    Group& all = *groups.emplace_back(
+        std::make_unique<Group>(team.group->fabric(), next->members, part_epoch(after, PartGroup::meeting)));
+    std::vector<PartStand> stands;
+    if (!tell_stands(all, stands).ok() || !tell_cut(all, stands).ok()) {
+      continue;  // the next view tells who was lost now
+    }
+    if (std::ranges::none_of(stands, has_part) && !somebody_died(next->members)) {
+      give_way();  // the others were done before they could know of those who came
+      return false;
+    }
+    const std::uint64_t end = std::ranges::max(stands, {}, &PartStand::ending).ending;
+    // The parts of a copy are in step with each other with this algorithm only.
+    const std::optional<Regrid> plan = config.algorithm == "allreduce" ? regrid(grid.parts(), stands) : std::nullopt;
+    if (!plan) {
+      if (end > 0 && somebody_is_done(next->members)) {
+        return false;  // who is done knew that all is written
+      }
+    }
+    const Going went = plan ? go_on_with(*plan, *next, all, end) : go_back(*next, all, stands);
+    if (went != Going::again) {
+      return went == Going::on;
+    }
+  }
+}
+
+bool Trainer::Run::somebody_is_done(const std::vector<Rank>& now) const {
+  return std::ranges::any_of(team.group->members(), [&](Rank rank) {
+    const std::optional<MemberNews> news = contains_rank(now, rank) ? std::nullopt : team.news_of(rank);
+    return news && news->why.empty();
+  });
+}
+
+bool Trainer::Run::somebody_died(const std::vector<Rank>& now) const {
+  return std::ranges::any_of(team.group->members(), [&](Rank rank) {
+    const std::optional<MemberNews> news = contains_rank(now, rank) ? std::nullopt : team.news_of(rank);
+    return news && !news->why.empty();
+  });
+}
+
+Trainer::Run::Going Trainer::Run::go_on_with(const Regrid& plan, const NextTeam& next, Group& all, std::uint64_t end) {
+  const Rank self = all.members()[static_cast<std::size_t>(all.position())];
+  const bool takes_part = contains_rank(plan.members, self);
+  if (takes_part && has_place() && state.step < plan.step) {
+    finish_prepared_step();
+  }
+  const auto source = static_cast<int>(plan.source);
+  CommonPoint point;
+  if (all.position() == source) {
+    point = {{}, state, ledger.save(), epochs_text(later_epochs), last_rows};
+  }
+  std::vector<Rank> before;
+  if (!share_place(all, source, point, before, Clock::now() + team.patience).ok()) {
+    return Going::again;
+  }
+  if (takes_part && has_place()) {
+    point.carried = CarriedState::of(*replica, *strategy);
+  }
+  if (!hand_over(plan, next, self, point.carried).ok()) {
+    return Going::again;
+  }
+  // Who is left over may leave only when all others know that the group stands.
+  if (team.formed) {
+    team.formed(next.epoch);
+  }
+  if (!all.barrier(Clock::now() + team.patience).ok()) {
+    return Going::again;
+  }
+  if (!takes_part) {
+    give_way();
+    return Going::over;
+  }
+  const std::string text = changes_text(before, plan);
+  strategy.reset();  // it borrows the groups before
+  groups.push_back(std::make_unique<Group>(all.fabric(), plan.members, next.epoch));
+  team.group = groups.back().get();
+  grid.replicas = plan.copies;
+  if (!has_place()) {
+    team.spare = false;
+    hold_part();
+    size_up();
+    make_replica();
+  } else if (part) {
+    take_place();
+    replica->relink(*part_links);
+  }
+  const std::uint64_t ended = state.epoch;
+  ending = ending_text(end);
+  go_on_from(point);
+  note_who_came_and_went(before, next.members);
+  if (team.leads()) {
+    observer.note(fmt::format("{}{} after step {}", text,
+                              grid.replicas == 1 ? "one copy goes on" : fmt::format("{} copies go on", grid.replicas),
+                              state.step));
+    if (folder && state.epoch == ended + 1) {
+      observer.epoch_ended(state.last);  // which it was kept from telling
+    }
+    if (!open_files()) {
+      return Going::over;
+    }
+  } else if (folder) {
+    leave_folder();
+  }
+  if (part) {
+    checkpointed_step = -1;  // a worker may have died while it was written
+  }
+  if (parted && ending.empty()) {
+    try {
+      write_checkpoint(state.best_step == state.step ? std::optional(state.best_score) : std::nullopt);
+    } catch (const ExchangeLost&) {
+      return Going::again;
+    }
+  }
+  return Going::on;
+}
+
+Outcome Trainer::Run::hand_over(const Regrid& plan, const NextTeam& next, Rank self, CarriedState& carried) {
+  for (const auto& [number, ranks] : plan.handovers) {
+    if (contains_rank(ranks, self)) {
+      Group& those = *groups.emplace_back(
+          std::make_unique<Group>(team.group->fabric(), ranks, part_epoch(next.epoch, PartGroup::handover)));
+      return carried.share(those, 0, Clock::now() + team.patience);
+    }
+  }
+  return {};
+}
+
+void Trainer::Run::leave_folder() {
+  writer.reset();
+  metrics.reset();
+  events.reset();
+  folder.reset();
+  observer.follows();
+}
+
+void Trainer::Run::give_way() {
+  given_up = true;
+  team.spare = true;
+  leave_folder();
+}
+
+std::string Trainer::Run::changes_text(const std::vector<Rank>& before, const Regrid& plan) const {
+  std::string text;
+  std::set<int> broken;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const bool lives = contains_rank(plan.members, before[i]) || contains_rank(plan.spare, before[i]);
+    const std::optional<MemberNews> news = lives ? std::nullopt : team.news_of(before[i]);
+    if (!lives) {
+      broken.insert(static_cast<int>(i) / grid.parts());
+    }
+    if (news && !news->why.empty()) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : "; ", news->who, news->why);
+    }
+  }
+  for (const Rank rank : plan.members) {
+    if (const std::optional<MemberNews> news = team.news_of(rank); news && !contains_rank(before, rank)) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : "; ", news->who, name_of(TeamEvent::What::joined));
+    }
+  }
+  const int copies = static_cast<int>(std::ssize(before)) / grid.parts();
+  const int fewer = copies - plan.copies;
+  const std::string rest = plan.spare.empty() ? "" : workers_end_text(plan.spare);
+  if (fewer <= 0) {
+    return text + (text.empty() ? "" : ": ") + rest + (rest.empty() ? "" : "; ");
+  }
+  text += fewer == 1 && broken.size() == 1
+              ? fmt::format(": copy {} of {} is given up", *broken.begin() + 1, copies)
+              : fmt::format(": {} of {} copies {} given up", fewer, copies, fewer == 1 ? "is" : "are");
+  return text + (rest.empty() ? "" : ", ") + rest + "; ";
+}
+
+void Trainer::Run::note_who_came_and_went(const std::vector<Rank>& before, const std::vector<Rank>& now) {
+  for (const Rank rank : before) {
+    const std::optional<MemberNews> news = contains_rank(now, rank) ? std::nullopt : team.news_of(rank);
+    if (news && !news->why.empty()) {
+      state.events.push_back({TeamEvent::What::lost, news->who, news->why, state.step});
+    }
+  }
+  for (const Rank rank : team.group->members()) {
+    const std::optional<MemberNews> news = contains_rank(before, rank) ? std::nullopt : team.news_of(rank);
+    if (news) {
+      state.events.push_back({TeamEvent::What::joined, news->who, "", state.step});
+    }
+  }
+}
+
+}  // namespace distbelief

@@ -1,0 +1,292 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "train/test_served_job.h"
+
+namespace distbelief {
+namespace {
+
+using Job = ServedTestJob;
+
+/// Every acknowledged push is in every block once while servers come and go. `change` is told the job, and draws.
+void expect_no_push_lost_while(const Job::Options& options, std::uint64_t least_pushes, unsigned seed,
+                               const std::function<void(Job&, std::mt19937&)>& change) {
+  Job job(options, counting());
+  std::atomic<bool> done = false;
+  std::atomic<std::uint64_t> all_pushes = 0;
+  std::vector<std::uint64_t> pushed(static_cast<std::size_t>(options.workers));
+  {
+    std::vector<std::jthread> workers;
+    for (int worker = 0; worker < options.workers; ++worker) {
+      workers.emplace_back([&, worker] {
+        std::uint64_t pushes = 0;
+        while ((!done || pushes < least_pushes / kSlowness) && !testing::Test::HasFailure()) {
+          push_ones(job, worker, 10, pushes);
+          pushes += 10;
+        }
+        all_pushes += pushes;
+        pushed[static_cast<std::size_t>(worker)] = pushes;
+      });
+    }
+    std::mt19937 draw(seed);
+    change(job, draw);
+    done = true;
+  }
+  const std::vector<float> ones(job.floats(), 1.0F);  // so that everything is newer than what the worker has
+  const std::span<const float> part = ones;
+  job.links(0).worker().add({&part, 1});
+  ASSERT_TRUE(job.links(0).worker().push({.id = {1, pushed[0]}}, soon()).outcome.ok());
+  ASSERT_TRUE(job.links(0).worker().wait_pushed(soon()).outcome.ok());
+  ++all_pushes;
+  const std::vector<float> values = fetched(job, 0);
+  EXPECT_EQ(std::set<float>(values.begin(), values.end()), std::set<float>{-static_cast<float>(all_pushes)});
+  std::vector<std::uint64_t> heard = job.heard(job.table().leader());
+  EXPECT_EQ(heard.size(), all_pushes);
+  EXPECT_EQ(std::set<std::uint64_t>(heard.begin(), heard.end()).size(), heard.size());
+}
+
+bool wait_until_settled(Job& job, const std::vector<int>& servers) {
+  const bool settled = wait_until([&] {
+    return std::ranges::all_of(servers,
+                               [&](int server) { return job.table().lives(server) && job.server(server).settled(); });
+  });
+  const Ownership table = job.table();
+  for (int shelf = 0; !settled && shelf < table.shelves(); ++shelf) {
+    const Ownership::Holders& holders = table.of(shelf);
+    ADD_FAILURE() << "shelf " << shelf << ": " << holders.primary << " " << holders.backup << " " << holders.coming
+                  << ", step " << static_cast<int>(table.step(shelf));
+  }
+  return settled;
+}
+
+int shelves_with(const Ownership& table, int server) {
+  int shelves = 0;
+  for (int shelf = 0; shelf < table.shelves(); ++shelf) {
+    shelves += table.of(shelf).primary == server ? 1 : 0;
+  }
+  return shelves;
+}
+
+TEST(ServedMoves, OneServerBecomesThreeAndTwo) {
+  for (const std::int64_t floats : {100'000, 1'000'000}) {
+    for (const int copies : {1, 2}) {
+      expect_no_push_lost_while({.servers = 1, .floats = floats, .copies = copies, .newcomers = 2}, 40, 1,
+                                [&](Job& job, std::mt19937& draw) {
+                                  nap(draw);
+                                  EXPECT_EQ(job.add_server(), 1);
+                                  nap(draw);
+                                  EXPECT_EQ(job.add_server(), 2);
+                                  ASSERT_TRUE(wait_until_settled(job, {0, 1, 2}));
+                                  for (int server = 0; server < 3; ++server) {
+                                    EXPECT_EQ(shelves_with(job.table(), server), 4);
+                                  }
+                                  nap(draw);
+                                  job.ask_to_leave(1);
+                                  ASSERT_TRUE(wait_until([&] { return job.server(1).may_leave(); }));
+                                  job.end_server(1);
+                                  ASSERT_TRUE(wait_until_settled(job, {0, 2}));
+                                  EXPECT_EQ(shelves_with(job.table(), 0), 6);
+                                  EXPECT_EQ(shelves_with(job.table(), 2), 6);
+                                });
+    }
+  }
+}
+
+TEST(ServedMoves, OfManyServersWithAShelfEachSomeLeaveAndOneComes) {
+  constexpr int kServers = 40;
+  expect_no_push_lost_while(
+      {.servers = kServers, .floats = 200'000, .newcomers = 1}, 20, 1, [&](Job& job, std::mt19937& draw) {
+        nap(draw);
+        const int newcomer = job.add_server();
+        job.ask_to_leave(kServers - 1);
+        job.ask_to_leave(kServers - 2);
+        ASSERT_TRUE(
+            wait_until([&] { return job.server(kServers - 1).may_leave() && job.server(kServers - 2).may_leave(); }));
+        ASSERT_TRUE(wait_until_settled(job, {0, 1, newcomer}));
+        EXPECT_EQ(job.table().shelves(), kServers);
+        EXPECT_GE(shelves_with(job.table(), newcomer), 1);
+      });
+}
+
+TEST(ServedMoves, ANewcomerMayDieInTheMiddleOfItsJoining) {
+  for (unsigned seed = 0; seed < tries(4U); ++seed) {
+    for (const int copies : {1, 2}) {
+      expect_no_push_lost_while({.servers = 2, .floats = 200'000, .copies = copies, .newcomers = 2}, 40, seed,
+                                [&](Job& job, std::mt19937& draw) {
+                                  const int first = job.add_server();
+                                  ASSERT_TRUE(wait_until([&] { return job.table().lives(first); }));
+                                  if (copies == 2) {
+                                    nap(draw);
+                                  }  // without copies what it has got would be lost with it
+                                  job.kill_servers({first});
+                                  const int second = job.add_server();
+                                  ASSERT_TRUE(wait_until_settled(job, {0, 1, second}));
+                                  EXPECT_EQ(shelves_with(job.table(), second), 4);
+                                });
+    }
+  }
+}
+
+TEST(ServedMoves, WhoLeavesMayDieInTheMiddleOfIt) {
+  for (unsigned seed = 0; seed < tries(6U); ++seed) {
+    expect_no_push_lost_while({.servers = 3, .floats = 200'000, .newcomers = 1}, 40, seed,
+                              [&](Job& job, std::mt19937& draw) {
+                                job.ask_to_leave(1);
+                                nap(draw);
+                                nap(draw);
+                                job.kill_servers({1});
+                                ASSERT_TRUE(wait_until_settled(job, {0, 2}));
+                              });
+  }
+}
+
+/// What the threads do that lead, of these servers: whoever leads keeps a note with its number, and gives the lead up
+/// when it is to.
+class Leaders {
+ public:
+  explicit Leaders(Job& job) : job_(job) {}
+  void look_after(const std::vector<int>& servers) {
+    for (const int server : servers) {
+      ServedLinks& links = job_.server(server);
+      if (leader_ != server && links.leads()) {
+        EXPECT_TRUE(leader_ == Ownership::kNobody || std::ranges::count(servers, leader_) == 0)
+            << server << " leads, and so does " << leader_;
+        found_ = links.note();
+        leader_ = server;
+        links.begin_leading();
+        links.keep_note("of " + std::to_string(server));
+      }
+      if (leader_ == server && links.is_to_give_up_lead()) {
+        links.keep_note("the last of " + std::to_string(server));
+        links.give_up_lead();
+        leader_ = Ownership::kNobody;
+      }
+    }
+  }
+  int leader() const { return leader_; }
+  /// The note that the leader found.
+  const std::string& found() const { return found_; }
+
+ private:
+  Job& job_;
+  int leader_ = Ownership::kNobody;
+  std::string found_;
+};
+
+TEST(ServedMoves, WhoLeadsMayLeaveAndTheNextOneAfterIt) {
+  for (unsigned seed = 0; seed < tries(4U); ++seed) {
+    for (const int copies : {1, 2}) {
+      expect_no_push_lost_while({.servers = 2, .floats = 100'000, .copies = copies, .newcomers = 1}, 40, seed,
+                                [&](Job& job, std::mt19937& draw) {
+                                  Leaders leaders(job);
+                                  job.add_server();
+                                  std::vector<int> servers = {0, 1, 2};
+                                  leaders.look_after({0});
+                                  while (servers.size() > 1) {
+                                    nap(draw);
+                                    const int leaver = leaders.leader();
+                                    job.ask_to_leave(leaver);
+                                    ASSERT_TRUE(wait_until([&] {
+                                      leaders.look_after(servers);
+                                      return job.server(leaver).may_leave();
+                                    }));
+                                    job.end_server(leaver);
+                                    std::erase(servers, leaver);
+                                    ASSERT_TRUE(wait_until([&] {
+                                      leaders.look_after(servers);
+                                      return leaders.leader() != Ownership::kNobody;
+                                    }));
+                                    EXPECT_EQ(leaders.found(), "the last of " + std::to_string(leaver));
+                                    ASSERT_TRUE(wait_until_settled(job, servers));
+                                  }
+                                });
+    }
+  }
+}
+
+TEST(ServedMoves, WhoGivesTheLeadUpAndWhoGetsItMayDieMeanwhile) {
+  for (unsigned seed = 0; seed < tries(12U); ++seed) {
+    expect_no_push_lost_while({.servers = 3, .floats = 100'000, .newcomers = 1}, 40, seed,
+                              [&](Job& job, std::mt19937& draw) {
+                                Leaders leaders(job);
+                                std::vector<int> servers = {0, 1, 2};
+                                leaders.look_after(servers);
+                                job.ask_to_leave(0);
+                                const auto some_time = Clock::now() + std::chrono::microseconds(draw() % 30'000);
+                                ASSERT_TRUE(wait_until([&] {
+                                  leaders.look_after(servers);
+                                  return Clock::now() >= some_time;
+                                }));
+                                const int victim = draw() % 2 == 0 ? 0 : 1;  // which is to lead
+                                job.kill_servers({victim});
+                                std::erase(servers, victim);
+                                ASSERT_TRUE(wait_until([&] {
+                                  leaders.look_after(servers);
+                                  return leaders.leader() == 2 || (victim == 0 && leaders.leader() == 1);
+                                }));
+                                ASSERT_TRUE(wait_until([&] {
+                                  leaders.look_after(servers);
+                                  return victim == 0 || job.server(0).may_leave();
+                                }));
+                                ASSERT_TRUE(wait_until_settled(job, servers));
+                              });
+  }
+}
+
+TEST(ServedMoves, OthersMayDieWhileSomebodyComesOrGoes) {
+  for (unsigned seed = 0; seed < tries(6U); ++seed) {
+    expect_no_push_lost_while({.servers = 3, .floats = 100'000, .newcomers = 1}, 40, seed,
+                              [&](Job& job, std::mt19937& draw) {
+                                const int newcomer = job.add_server();
+                                nap(draw);
+                                nap(draw);
+                                const int victim = static_cast<int>(draw() % 3);  // who leads, too
+                                job.kill_servers({victim});
+                                std::vector<int> left = {0, 1, 2, newcomer};
+                                std::erase(left, victim);
+                                ASSERT_TRUE(wait_until_settled(job, left));
+                                job.ask_to_leave(left.back());
+                                nap(draw);
+                                const int next = left[draw() % 2];
+                                job.kill_servers({next});
+                                std::erase(left, next);
+                                Leaders leaders(job);
+                                ASSERT_TRUE(wait_until([&] {
+                                  leaders.look_after(left);  // of whom the newcomer may have come to lead
+                                  return job.server(newcomer).may_leave();
+                                }));
+                                ASSERT_TRUE(wait_until_settled(job, left));
+                              });
+  }
+}
+
+TEST(ServedMoves, AWorkerThatIsLostMeanwhileIsFencedOnEveryShelf) {
+  for (unsigned seed = 0; seed < tries(4U); ++seed) {
+    Job job({.workers = 2, .servers = 1, .floats = 100'000, .newcomers = 1}, counting());
+    push_ones(job, 0, 3);
+    std::mt19937 draw(seed);
+    const int newcomer = job.add_server();
+    std::jthread pushes([&] { push_ones(job, 1, 20); });
+    nap(draw);
+    nap(draw);
+    job.lose_worker(0);
+    ASSERT_TRUE(wait_until([&] { return job.fenced(0, 0).has_value(); }));
+    pushes.join();
+    ASSERT_TRUE(wait_until_settled(job, {0, newcomer}));
+    const std::vector<float> ones(job.floats(), 1.0F);
+    const std::span<const float> part = ones;
+    ServerClient& fenced = job.links(0).worker();
+    fenced.add({&part, 1});
+    ASSERT_TRUE(fenced.push({.id = {1, 3}}, soon()).outcome.ok());
+    EXPECT_EQ(fenced.wait_pushed(soon()).status, ReplyHead::Status::fenced);
+    const std::vector<float> values = fetched(job, 1);
+    EXPECT_EQ(std::set<float>(values.begin(), values.end()), std::set<float>{-23.0F});
+  }
+}
+
+}  // namespace
+}  // namespace distbelief

@@ -1,0 +1,118 @@
+// Processes that come to a job when it runs, and those of them that wait until a worker dies. A standby is known to
+// the coordinator, but is no worker: no view, share or audit has it. When it is called it joins once more, as a worker
+// like any that comes late, with its data opened already.
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/error.h"
+#include "cluster/member.h"
+#include "metrics/machine.h"
+#include "train/job_store.h"
+#include "train/job_tls.h"
+#include "train/job_worker.h"
+
+namespace distbelief {
+namespace {
+
+constexpr std::chrono::seconds kStandbyJoinPatience{60};
+constexpr std::chrono::seconds kStandbyLeavePatience{5};
+constexpr std::chrono::milliseconds kBetweenLooksForSignals{100};
+
+/// What a standby hears, from the member's thread to the one that waits.
+class StandbyCalls {
+ public:
+  enum class Call : std::uint8_t { none, take_over, end };
+
+  void operator()(const MemberEvent& event) {
+    const auto* order = std::get_if<Order>(&event);
+    const bool is_over = std::holds_alternative<JobEnded>(event) || std::holds_alternative<CoordinatorLost>(event) ||
+                         (order != nullptr && order->what == Order::What::stop);
+    const bool is_called = order != nullptr && order->what == Order::What::take_over;
+    const std::scoped_lock lock(mutex_);
+    call_ = is_over ? Call::end : is_called && call_ == Call::none ? Call::take_over : call_;
+    came_.notify_all();
+  }
+  Call wait(Clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    came_.wait_until(lock, deadline, [&] { return call_ != Call::none; });
+    return call_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable came_;
+  Call call_ = Call::none;  // guarded by mutex_
+};
+
+}  // namespace
+
+JobAccess access_to_running(const std::filesystem::path& folder, const std::string& version) {
+  JobAccess access = {.address = {}, .token = {}, .config = config_of_run(folder)};
+  const JobFile job = running_job(folder, access.config);
+  access.address = job.address;
+  access.token = job.token;
+  JoinRequest request;
+  request.version = version;
+  request.token = job.token;
+  request.host = this_machine().host;
+  request.tls = tls_of(access.config);
+  request.pid = ::getpid();
+  request.role = Role::observer;
+  request.find_coordinator = coordinator_finder(access.config);
+  const Clock::time_point deadline = Clock::now() + kStandbyJoinPatience;
+  const Member::Joined joined = Member::join(job.address, std::move(request), deadline);
+  if (joined.member == nullptr) {
+    throw Error("cannot join the job: " + joined.reason);
+  }
+  const std::optional<std::string> text = joined.member->request_configuration(deadline);
+  if (!text) {
+    throw Error("cannot join the job: its coordinator does not answer");
+  }
+  joined.member->leave(true, "joins as a worker", Clock::now() + kStandbyLeavePatience);
+  access.config = RunConfig();
+  apply_config_text(access.config, JobInvitation::parse(*text).config, "the job's run.yaml");
+  return access;
+}
+
+WorkerResult join_late(const JobAccess& job, const WorkerOptions& options,
+                       const std::function<bool()>& stop_requested) {
+  WorkerOptions worker = options;
+  worker.late = true;
+  if (!options.standby) {
+    return work_in_job(job, worker, {}, nullptr, stop_requested);
+  }
+  worker.opened = Trainer::open(job.config);
+  StandbyCalls calls;
+  JoinRequest request;
+  request.version = options.version;
+  request.token = job.token;
+  request.configuration = configuration_digest(job.config);
+  request.host = options.host.empty() ? this_machine().host : options.host;
+  request.tls = tls_of(job.config);
+  request.pid = ::getpid();
+  request.role = Role::standby;
+  request.find_coordinator = coordinator_finder(job.config);
+  request.launch = options.launch;
+  request.on_event = [&calls](const MemberEvent& event) { calls(event); };
+  request.progress = [] { return Progress{.operation = "waiting for a worker's death"}; };
+  const Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kStandbyJoinPatience);
+  if (joined.member == nullptr) {
+    throw Error("cannot join the job: " + joined.reason);
+  }
+  Member& member = *joined.member;
+  StandbyCalls::Call call = StandbyCalls::Call::none;
+  while (call == StandbyCalls::Call::none && !stop_requested() &&
+         !(options.leave_requested && options.leave_requested())) {
+    call = calls.wait(Clock::now() + kBetweenLooksForSignals);
+  }
+  if (call != StandbyCalls::Call::take_over) {
+    member.leave(true, "was not needed", Clock::now() + kStandbyLeavePatience);
+    return {};
+  }
+  member.leave(true, "takes over", Clock::now() + kStandbyLeavePatience);
+  return work_in_job(job, worker, {}, nullptr, stop_requested);
+}
+
+}  // namespace distbelief
