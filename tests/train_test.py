@@ -167,13 +167,17 @@ class SameBits(TrainCase):
 
 class Interrupted(TrainCase):
     def test_killed_again_and_again_ends_as_if_never_killed(self):
-        # Every 19 steps: checkpoints fall on ends of epochs as well as between them (38 steps an epoch).
+        # Every 19 steps: checkpoints fall on ends of epochs as well as between them (38 steps an epoch). A step waits
+        # 4 ms, so that no machine is so fast that the run ends before it could be killed.
         epochs = max(30, 5 * KILLS)
-        changes = {"epochs": epochs, "checkpoint_every": 19, "validation": 0.01}
+        model = self.folder / "waiting.yaml"
+        model.write_text("layers: [flatten, dense: {units: 24}, relu, dropout: {rate: 0.2}, wait: {microseconds: 80}, "
+                         "dense: {units: classes}]\n")
+        changes = {"model": model, "model_options": None, "epochs": epochs, "checkpoint_every": 19, "validation": 0.01}
         whole, _ = self.train("whole", **changes)
         moments = random.Random(SEED)
         out = self.folder / "killed"
-        begin = options({"epochs": epochs, "checkpoint-every": 19, "validation": 0.01}) + ["--out", out]
+        begin = options({key.replace("_", "-"): value for key, value in changes.items()}) + ["--out", out]
         kills = 0
         while kills < KILLS:
             began_before = (out / "run.yaml").exists()
