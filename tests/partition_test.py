@@ -5,6 +5,7 @@ partition_test.py PROGRAM    the distbelief executable
 DISTBELIEF_TEST_TRANSPORTS ("threads socket mpi") says over which of them.
 """
 
+import json
 import os
 import re
 import resource
@@ -255,9 +256,13 @@ class Partition(PartTest):
             ("--partition", "4", "--stages", "3"): "--partition 4 is not --stages 3 times",
             ("--tensor", "2", "--workers", "3"): "--workers 3: expected a multiple of 2",
             ("--tensor", "2", "--workers", "4", "--replicas", "4"): "--workers 4 contradicts --replicas 4",
-            ("--tensor", "2", "--algorithm", "sandblaster"): "--algorithm sandblaster",
+            ("--tensor", "2", "--algorithm", "hogwild"): "--algorithm hogwild: a network over 2 workers is trained with",
+            ("--tensor", "2", "--algorithm", "sandblaster", "--servers", "0"): "--servers 0: with parameter servers that is",
             ("--tensor", "2", "--algorithm", "downpour", "--servers", "0"): "--servers 0: with parameter servers that is",
-            ("--tensor", "2", "--algorithm", "async", "--max-staleness", "2"): "--max-staleness 2: with parameter",
+            ("--tensor", "2", "--replicas", "2", "--algorithm", "sync", "--backup-workers", "2"):
+                "--backup-workers 2: with --replicas 2 at most 1 can be late",
+            ("--tensor", "2", "--replicas", "8", "--algorithm", "sync", "--backup-workers", "1"):
+                f"--batch {BATCH}: expected a multiple of 7, the gradients of a step: --replicas 8 less --backup-workers 1",
             ("--tensor", "2", "--cuts", "hidden1=region"): "layer 'hidden1' (dense) cannot be cut by region",
             ("--tensor", "2", "--cuts", "hiden1=outputs"): "has no layer 'hiden1'",
             ("--tensor", "2", "--cuts", "hidden1"): "expected LAYER=outputs",
@@ -394,15 +399,71 @@ class Served(PartTest):
 
     def test_copies_train_together_with_each_algorithm(self):
         for number, algorithm in enumerate((["downpour", "--n-push", "2", "--n-fetch", "3", "--warm-start", "10"],
-                                            ["softsync", "--n", "2"], ["async", "--prefetch", "on"])):
+                                            ["softsync", "--n", "2"], ["async", "--prefetch", "on"],
+                                            ["downpour", "--adaptive", "on"])):
             transport = TRANSPORTS[number % len(TRANSPORTS)]
-            with self.subTest(algorithm=algorithm[0], transport=transport):
-                name = algorithm[0]
+            with self.subTest(algorithm=algorithm, transport=transport):
+                name = str(number)
                 self.train(*self.recipe("mlp", name, samples=960), *self.cut(2, 2, 2), "--servers", "2", "--epochs", "2",
                            "--transport", transport, "--algorithm", *algorithm)
                 self.assertGreater(self.summary(name)["test_accuracy"], 0.9)
                 self.expect_every_sample_once(name, 1920)
                 self.expect_nothing_left(name)
+
+    def test_a_gradient_is_clipped_by_the_length_of_the_whole(self):
+        self.train(*self.recipe("mlp", "free"), "--algorithm", "local")
+        self.train(*self.recipe("mlp", "whole"), "--algorithm", "local", "--clip-norm", "0.1")
+        self.train(*self.recipe("mlp", "cut"), *self.cut(2, 2, 1), "--algorithm", "async", "--servers", "2",
+                   "--clip-norm", "0.1", "--cuts", "hidden1=outputs", "--transport", "socket")
+        for key in ("train_loss", "test_loss"):
+            self.expect_close([self.summary("cut")[key]], [self.summary("whole")[key]])
+        self.assertGreater(self.summary("whole")["train_loss"], 1.01 * self.summary("free")["train_loss"])
+
+    def test_what_servers_refuse_of_a_copy_all_of_it_gives_back_and_is_trained_later(self):
+        for number, (name, algorithm) in enumerate({"bounded": ["async", "--max-staleness", "1"],
+                                                    "backup": ["sync", "--backup-workers", "1"]}.items()):
+            transport = TRANSPORTS[number % len(TRANSPORTS)]
+            with self.subTest(name, transport=transport):
+                self.train(*self.recipe("mlp", name, samples=960), *self.cut(1, 2, 3), "--servers", "2", "--epochs", "2",
+                           "--transport", transport, "--chaos", "slow worker 1 x20 from step 2", "--algorithm", *algorithm)
+                audit = self.summary(name)["samples"]
+                self.assertGreater(audit["dropped"], 0)
+                self.assertEqual(audit, {"leased": 1920 + audit["dropped"], "applied": 1920, "dropped": audit["dropped"],
+                                         "lost": 0, "duplicated": 0})
+                self.assertGreater(self.summary(name)["test_accuracy"], 0.9)
+                self.expect_nothing_left(name)
+
+    def test_sandblaster_has_the_objectives_of_a_network_that_is_whole(self):
+        recipe = ["--algorithm", "sandblaster", "--servers", "2", "--iterations", "8", "--weight-decay", "0.01"]
+        cuts = {"mlp": [*self.cut(2, 2, 2), "--cuts", "hidden1=outputs,hidden2=inputs"],
+                "lenet": [*self.cut(1, 2, 2), "--cuts", "conv1=region,hidden=inputs"], "speech": self.cut(2, 1, 1)}
+        for number, (model, cut) in enumerate(cuts.items()):
+            transport = TRANSPORTS[number % len(TRANSPORTS)]
+            with self.subTest(model=model, transport=transport):
+                self.blast(model, f"{model}-whole", *recipe, "--workers", "1", "--transport", "socket")
+                self.blast(model, f"{model}-cut", *recipe, *cut, "--transport", transport)
+                self.expect_close(self.objectives(f"{model}-cut"), self.objectives(f"{model}-whole"))
+                audit = self.summary(f"{model}-cut")["samples"]
+                self.assertEqual((audit["lost"], audit["duplicated"], audit["leased"] - audit["dropped"]),
+                                 (0, 0, audit["applied"]))
+                self.expect_nothing_left(f"{model}-cut")
+
+    def test_sandblaster_loses_a_part_of_a_copy_and_goes_on_with_another_cut(self):
+        recipe = ["--algorithm", "sandblaster", "--servers", "2", "--transport", "socket"]
+        self.blast("mlp", "whole", *recipe, "--workers", "1", "--iterations", "10")
+        output = self.blast("mlp", "run", *recipe, *self.cut(1, 2, 2), "--iterations", "6", "--chaos",
+                            "kill worker 1 at 40%")
+        self.assertIn("lost: worker 1 (pid ", output)
+        self.train("--resume", self.path("run"), "--iterations", "10", "--stages", "2", "--tensor", "1", "--chaos", "")
+        self.expect_close(self.objectives("run"), self.objectives("whole"))
+
+    def blast(self, model, name, *more):
+        return self.train(*(word for word in self.recipe(model, name) if word not in ("epochs=1", "lr=0.02", "--set")),
+                          *more)
+
+    def objectives(self, name):
+        with open(self.path(name) + "/metrics.jsonl") as file:
+            return [row["objective"] for row in map(json.loads, file) if "objective" in row]
 
     def test_a_killed_part_stops_no_other_copy_and_its_samples_are_trained_by_others(self):
         for number, (victim, grid) in enumerate({0: (2, 1, 2), 1: (1, 2, 2), 2: (1, 2, 2), 3: (2, 1, 2)}.items()):

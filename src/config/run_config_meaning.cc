@@ -145,7 +145,7 @@ std::int64_t batch_per_worker(const RunConfig& config) {
 std::int64_t unit_samples(const RunConfig& config) { return batch_per_worker(config) * config.n_push; }
 
 std::int64_t units_of_step(const RunConfig& config) {
-  return is_synchronous(config) ? config.workers - config.backup_workers : 1;
+  return is_synchronous(config) ? replicas_of(config) - config.backup_workers : 1;
 }
 
 std::optional<int> loader_threads(const RunConfig& config) {
@@ -159,19 +159,20 @@ bool prefetches(const RunConfig& config, std::int64_t fetch_every) {
 namespace {
 
 void check_backup_workers(const RunConfig& config) {
-  if (config.backup_workers >= config.workers) {
-    throw InputError(fmt::format("--backup-workers {}: with --workers {} at most {} can be late", config.backup_workers,
-                                 config.workers, config.workers - 1));
+  const std::string_view all = parts_of(config) > 1 ? "--replicas" : "--workers";
+  const std::int64_t replicas = replicas_of(config);
+  if (config.backup_workers >= replicas) {
+    throw InputError(fmt::format("--backup-workers {}: with {} {} at most {} can be late", config.backup_workers, all,
+                                 replicas, replicas - 1));
   }
   if (config.prefetch == "on") {
     throw InputError("--prefetch on: with --backup-workers a step begins with what came of the one before");
   }
-  const std::int64_t shares = config.workers - config.backup_workers;
+  const std::int64_t shares = replicas - config.backup_workers;
   if (config.batch % shares != 0) {
     throw InputError(
-        fmt::format("--batch {}: expected a multiple of {}, the gradients of a step: --workers {} less "
-                    "--backup-workers {}",
-                    config.batch, shares, config.workers, config.backup_workers));
+        fmt::format("--batch {}: expected a multiple of {}, the gradients of a step: {} {} less --backup-workers {}",
+                    config.batch, shares, all, replicas, config.backup_workers));
   }
 }
 
@@ -335,13 +336,9 @@ void check_served_grid(const RunConfig& config) {
                     "not {}",
                     config.algorithm, kMostServedParts, parts_of(config)));
   }
-  const std::string given = config.servers == 0           ? "--servers 0"
-                            : config.backup_workers > 0   ? fmt::format("--backup-workers {}", config.backup_workers)
-                            : config.max_staleness >= 0   ? fmt::format("--max-staleness {}", config.max_staleness)
-                            : config.adaptive == "on"     ? "--adaptive on"
-                            : config.clip_norm > 0        ? fmt::format("--clip-norm {:g}", config.clip_norm)
-                            : has_hogwild_workers(config) ? "--thread-mode hogwild"
-                                                          : "";
+  const std::string_view given = config.servers == 0           ? "--servers 0"
+                                 : has_hogwild_workers(config) ? "--thread-mode hogwild"
+                                                               : "";
   if (!given.empty()) {
     throw InputError(fmt::format("{}: with parameter servers that is for networks that one worker holds whole, not {}",
                                  given, parts_of(config)));
@@ -375,10 +372,10 @@ void check_grid(const RunConfig& config) {
     throw InputError(fmt::format("--micro-batches {}: expected at most {}",
                                  std::max(config.micro_batches, config.accumulate), kMostMicroBatches));
   }
-  if (is_sandblaster(config) || is_of_one_process(config.algorithm)) {
+  if (is_of_one_process(config.algorithm)) {
     throw InputError(
         fmt::format("--algorithm {}: a network over {} workers is trained with allreduce, sync, averaging, "
-                    "gossip, async, downpour or softsync",
+                    "gossip, async, downpour, softsync or sandblaster",
                     config.algorithm, parts));
   }
   if (is_served(config)) {

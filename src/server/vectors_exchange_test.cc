@@ -60,7 +60,7 @@ class VectorsExchangeTest : public testing::Test {
   ServedJob job_{table_, *rule_,      start(), 2,
                  2,      {.rate = 1}, {},      [this](const RequestHead& request) {
                    return hand_out(request); }};
-  ServerVectors vectors_{job_.client(0), std::chrono::seconds(30)};
+  ServerVectors vectors_{{&job_.client(0)}, std::chrono::seconds(30)};
   std::vector<double> dots_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "params/gradient_norm.h"
+#include "strategy/whole_model.h"
 
 namespace distbelief {
 
@@ -82,6 +83,10 @@ UnitExchange::Ending Downpour::refresh(BatchStream& batches) {
 float Downpour::clipping(const LossSums& sums, float clip_norm) const {
   if (clip_norm <= 0) {
     return 1;
+  }
+  if (replica_.options().links != nullptr) {
+    const double scale = 1 / static_cast<double>(sums.rows);
+    return static_cast<float>(clipping_factor(replica_, replica_.gradients(), scale, clip_norm));
   }
   const double length =
       touched_ ? touched_->norm(replica_.gradients()[0]) : gradient_norm(replica_.table(), replica_.gradients());

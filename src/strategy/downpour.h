@@ -38,7 +38,7 @@ class Downpour : public ServedStrategy {
  private:
   /// Values, if they are due; what the own steps have changed that is in no push yet is added to them.
   UnitExchange::Ending refresh(BatchStream& batches);
-  /// What the gradient of a batch is multiplied with, so that it is not longer than allowed.
+  /// What the gradient of a batch is multiplied with, so that that of the whole network is not longer than allowed.
   float clipping(const LossSums& sums, float clip_norm) const;
   /// Also to the worker's own copy.
   void step_locally(const PushUnit& unit, const LossSums& sums, const UpdateOptions& update);

@@ -5,14 +5,38 @@
 
 namespace distbelief {
 
-PortionWorker::PortionWorker(Replica& replica, ServerClient& client, Clock::duration patience)
-    : replica_(replica), client_(client), patience_(patience) {}
+PortionWorker::PortionWorker(Replica& replica, ServerClient& client, Options options)
+    : replica_(replica), client_(client), options_(std::move(options)) {}
+
+void PortionWorker::begin_asking(bool waits) {
+  if (options_.asks) {
+    client_.begin_asking(waits);
+  }
+  asking_ = true;
+}
+
+Outcome PortionWorker::wait_asked(std::optional<Work>& work, Clock::time_point deadline) {
+  Outcome outcome;
+  if (options_.asks) {
+    outcome = client_.wait_asked(work, deadline);
+  }
+  if (options_.share) {
+    Told told = {.outcome = outcome.kind, .is_work = work.has_value(), .work = work.value_or(Work{})};
+    options_.share(told);
+    if (!options_.asks) {
+      work = told.is_work ? std::optional(told.work) : std::nullopt;
+      outcome = {told.outcome, {}, told.outcome == Outcome::Kind::done ? "" : "who asks for work got no answer"};
+    }
+  }
+  asking_ = !outcome.ok();
+  return outcome;
+}
 
 Outcome PortionWorker::next(std::optional<Work>& work, Clock::duration nap) {
   work.reset();
-  if (client_.asking()) {
+  if (asking_) {
     // Asked for while the unit before was computed: the answer is there. Or it waits for something to do.
-    Outcome outcome = client_.wait_asked(work, pushed_ || done_ ? deadline() : Clock::now() + nap);
+    Outcome outcome = wait_asked(work, pushed_ || done_ ? deadline() : Clock::now() + nap);
     if (outcome.kind == Outcome::Kind::timed_out && !pushed_ && !done_) {
       return {};
     }
@@ -23,8 +47,8 @@ Outcome PortionWorker::next(std::optional<Work>& work, Clock::duration nap) {
   if (Outcome outcome = settle(); !outcome.ok()) {
     return outcome;
   }
-  client_.begin_asking(true);
-  Outcome outcome = client_.wait_asked(work, Clock::now() + nap);
+  begin_asking(true);
+  Outcome outcome = wait_asked(work, Clock::now() + nap);
   return outcome.kind == Outcome::Kind::timed_out ? Outcome{} : outcome;
 }
 
@@ -36,9 +60,12 @@ Outcome PortionWorker::begin(const Work& work) {
       return outcome;
     }
     client_.take(replica_.values());
+    if (options_.fetched) {
+      options_.fetched(replica_.values());
+    }
     evaluation_ = work.evaluation;
   }
-  client_.begin_asking(false);
+  begin_asking(false);
   return {};
 }
 
@@ -80,6 +107,9 @@ Outcome PortionWorker::wait_pushed() {
     return {};
   }
   ServerClient::PushReport report = client_.wait_pushed(deadline());
+  if (report.outcome.ok() && options_.agree) {
+    report.status = options_.agree(report.status);
+  }
   if (report.outcome.ok()) {
     done_ = std::exchange(pushed_, {});
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "exec/replica.h"
@@ -11,11 +12,29 @@ namespace distbelief {
 /// for each evaluation of the objective, adds up the gradient of the unit and pushes it. The next unit is asked for
 /// while one is computed, and a push travels while the next is. One thread.
 ///
+/// Where several workers hold a copy of the network, each pushes and fetches what it has a part of; they all make the
+/// same calls, and a unit is done when it is with the servers of every part.
+///
 /// Who uses it calls next(), begin() with what that found, add() for each batch of it, and push().
 class PortionWorker {
  public:
-  /// Both are borrowed. `patience`: for servers that live but do not answer.
-  PortionWorker(Replica& replica, ServerClient& client, Clock::duration patience);
+  /// What was told to who asked for work.
+  struct Told {
+    Outcome::Kind outcome = Outcome::Kind::done;
+    bool is_work = false;
+    Work work = {};
+  };
+  struct Options {
+    Clock::duration patience = std::chrono::minutes(10);  ///< for servers that live but do not answer
+    bool asks = true;                                     ///< for work; of a copy that several hold the first does
+    /// These three of a copy that several hold. What the first was told becomes what all were told.
+    std::function<void(Told&)> share = {};
+    /// As in UnitExchange.
+    std::function<ReplyHead::Status(ReplyHead::Status)> agree = {};
+    std::function<void(std::span<float> values)> fetched = {};
+  };
+  /// Both are borrowed.
+  PortionWorker(Replica& replica, ServerClient& client, Options options);
 
   /// What is to be computed. Nothing: there is nothing for now; all that was pushed is then known to be done. Waits for
   /// `nap` at most, unless a push is under way.
@@ -31,13 +50,16 @@ class PortionWorker {
   [[nodiscard]] Outcome settle();
 
  private:
-  Clock::time_point deadline() const { return Clock::now() + patience_; }
+  Clock::time_point deadline() const { return Clock::now() + options_.patience; }
+  void begin_asking(bool waits);
+  [[nodiscard]] Outcome wait_asked(std::optional<Work>& work, Clock::time_point deadline);
   /// Of the push that is under way, if there is one.
   [[nodiscard]] Outcome wait_pushed();
 
   Replica& replica_;
   ServerClient& client_;
-  const Clock::duration patience_;
+  const Options options_;
+  bool asking_ = false;
   std::optional<std::uint64_t> evaluation_;  ///< whose parameters the replica has
   LossSums sums_;                            ///< of the work that is being added up
   std::optional<UnitReport> pushed_;         ///< not acknowledged yet

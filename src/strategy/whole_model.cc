@@ -7,10 +7,6 @@
 
 namespace distbelief {
 
-namespace {
-
-/// The factor that shrinks a gradient, of which this process has a part, to the length that it may have. Parameters of
-/// which several processes have copies count once.
 double clipping_factor(const Replica& replica, std::span<const std::span<const float>> parts, double scale,
                        double most) {
   PartLinks& links = *replica.options().links;
@@ -24,8 +20,6 @@ double clipping_factor(const Replica& replica, std::span<const std::span<const f
   const double norm = scale * std::sqrt(links.sum_of_all(squares));
   return norm > most ? most / norm : 1;
 }
-
-}  // namespace
 
 PreparedUpdate prepare_update(const Replica& replica, std::span<const std::span<const float>> parts, std::int64_t rows,
                               const UpdateOptions& given) {

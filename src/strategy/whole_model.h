@@ -13,6 +13,12 @@ struct WholeUpdate {
   std::string culprit = {};  ///< what is not finite: the gradient, or now a parameter; empty when all is well
 };
 
+/// What shrinks a gradient, of which this process has a part, to the length `most` that the whole may have, once it was
+/// multiplied with `scale`: 1 when it is not longer. Parameters of which several processes have copies count once. All
+/// who hold parts of the network call it together. Throws ExchangeLost.
+[[nodiscard]] double clipping_factor(const Replica& replica, std::span<const std::span<const float>> parts,
+                                     double scale, double most);
+
 /// How a gradient is to be applied, once all that takes part in it is known.
 struct PreparedUpdate {
   float scale = 1;

@@ -140,12 +140,23 @@ LeaderLinks::Report LeaderLinks::restore(const std::vector<std::string>& states,
   return worst;
 }
 
-std::uint64_t LeaderLinks::traffic() const {
-  std::uint64_t bytes = 0;
-  for (std::size_t part = 0; part < parts_.count(); ++part) {
-    bytes += links_.leader(part).traffic().all();
+ServerClient::Traffic LeaderLinks::traffic() const {
+  ServerClient::Traffic sum;
+  for (const ServerClient* client : clients()) {
+    const ServerClient::Traffic own = client->traffic();
+    sum.pushed_bytes += own.pushed_bytes;
+    sum.fetched_bytes += own.fetched_bytes;
+    sum.order_bytes += own.order_bytes;
   }
-  return bytes;
+  return sum;
+}
+
+std::vector<ServerClient*> LeaderLinks::clients() const {
+  std::vector<ServerClient*> all;
+  for (std::size_t part = 0; part < parts_.count(); ++part) {
+    all.push_back(&links_.leader(part));
+  }
+  return all;
 }
 
 }  // namespace distbelief

@@ -30,13 +30,16 @@ class LeaderLinks {
   /// Part by part, each in the order of the servers.
   Report save(std::vector<std::string>& states, Clock::time_point deadline);
   Report restore(const std::vector<std::string>& states, Clock::time_point deadline);
-  std::uint64_t traffic() const;
+  ServerClient::Traffic traffic() const;
+  /// The ways to the servers of each part.
+  std::vector<ServerClient*> clients() const;
 
  private:
   ServedLinks& links_;
   const bool is_cut_;
   const PartRuns parts_;
-  std::vector<std::vector<float>> values_;  ///< of each part, as they were fetched last: what is old does not come again
+  std::vector<std::vector<float>>
+      values_;  ///< of each part, as they were fetched last: what is old does not come again
 };
 
 }  // namespace distbelief

@@ -46,7 +46,7 @@ class PortionJob {
         [this](const RequestHead& request, const ReplyHead& reply, std::string_view words) {
           books_.heard(request, reply, words);
         });
-    vectors_.emplace(job_->client(0), kPatience);
+    vectors_.emplace(std::vector{&job_->client(0)}, kPatience);
   }
   ~PortionJob() {
     books_.end();
@@ -94,7 +94,7 @@ class PortionJob {
   void work(ServerClient& client, int most_units) {
     Replica replica(graph_, table_, {});
     PortionBatches batches(data_, sampler_, {.batch = options_.batch});
-    PortionWorker worker(replica, client, kPatience);
+    PortionWorker worker(replica, client, {.patience = kPatience});
     std::optional<Work> work;
     for (int units = 0; units < most_units;) {
       check(worker.next(work, std::chrono::milliseconds(5)).ok(), "servers live");

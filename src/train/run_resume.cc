@@ -36,17 +36,30 @@ std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) /
 
 }  // namespace
 
-void Trainer::Run::restore_served(const Checkpoint& checkpoint) {
+std::vector<NetworkPart> Trainer::Run::parts_of_run(const RunConfig& before) const {
+  std::vector<NetworkPart> parts;
+  if (const Grid grid_before = grid_of(before); grid_before.parts() > 1) {
+    const Partition partition_before = partition_of(before, graph);
+    for (int at = 0; at < grid_before.parts(); ++at) {
+      const GridPlace place = place_in(grid_before, at);
+      parts.push_back(part_of(graph, table, partition_before, place.stage, place.tensor));
+    }
+  }
+  return parts;
+}
+
+void Trainer::Run::restore_served(const Checkpoint& checkpoint, const RunConfig& before) {
   const std::string where = checkpoint.path().string();
   restored = ServedState{.source = where,
                          .books = checkpoint.blob(kBooksBlob),
                          .leader = checkpoint.blob(kLeaderBlob),
                          .servers = server_states(checkpoint)};
   if (is_sandblaster(config)) {  // of which each vector can be cut in another way
-    resumed = ResumedState{
-        .whole = whole_state_of(restored->servers, where, PartRuns(table, {}), *rule,
-                                [](std::uint64_t) { return UpdateOptions{}; }, true),
-        .progress = {}};
+    const std::vector<NetworkPart> parts = parts_of_run(before);
+    resumed = ResumedState{.whole = whole_state_of(
+                               restored->servers, where, PartRuns(table, tables_of(parts)), *rule,
+                               [](std::uint64_t) { return UpdateOptions{}; }, true),
+                           .progress = {}};
     return;
   }
   const std::size_t expected =
@@ -69,25 +82,14 @@ ResumedState Trainer::Run::resumed_state_of_servers(const Checkpoint& checkpoint
   }
   (void)books.go_on(leases);
 
-  std::vector<NetworkPart> parts;
-  std::vector<const ParameterTable*> tables;
-  if (const Grid grid_before = grid_of(before); grid_before.parts() > 1) {
-    const Partition partition_before = partition_of(before, graph);
-    for (int at = 0; at < grid_before.parts(); ++at) {
-      const GridPlace place = place_in(grid_before, at);
-      parts.push_back(part_of(graph, table, partition_before, place.stage, place.tensor));
-    }
-    for (const NetworkPart& one : parts) {
-      tables.push_back(&one.table);
-    }
-  }
+  const std::vector<NetworkPart> parts = parts_of_run(before);
   const std::unique_ptr<UpdateRule> rule_before = make_rule(rule_options(before));
   const auto units = static_cast<std::uint64_t>(units_of_step(before));
   const auto last_update = [&](std::uint64_t pushes) {  // of what was gathered: the schedule is that of now
     const std::uint64_t steps = pushes / units;
     return update_options(state.steps_per_epoch > 0 ? steps * steps_per_epoch / state.steps_per_epoch : steps);
   };
-  return {.whole = whole_state_of(servers, where, PartRuns(table, tables), *rule_before, last_update),
+  return {.whole = whole_state_of(servers, where, PartRuns(table, tables_of(parts)), *rule_before, last_update),
           .progress = books.progress(),
           .rate_factor = rate_factor_in(checkpoint.blob(kLeaderBlob), where)};
 }
@@ -236,9 +238,10 @@ bool Trainer::Run::restore() {
     // States of an older program are of servers, not of shelves, and are cut anew.
     const auto states = std::max<std::size_t>(1, all_parts.size()) * static_cast<std::size_t>(team.served->servers);
     const bool is_of_servers = shelves_of(*team.served, table.size()) != team.served->servers &&
-                               checkpoint.has_blob(server_blob(states - 1)) && !checkpoint.has_blob(server_blob(states));
+                               checkpoint.has_blob(server_blob(states - 1)) &&
+                               !checkpoint.has_blob(server_blob(states));
     if ((change.same_servers && !is_of_servers) || is_sandblaster(config)) {
-      restore_served(checkpoint);
+      restore_served(checkpoint, before);
     } else {
       resumed = resumed_state(checkpoint, before, numbers);
     }

@@ -29,7 +29,8 @@ constexpr std::uint64_t kIdsInFlight = 1 << 20;  // more than are handed out whi
 PortionTable::Options Trainer::Run::portion_options() const {
   std::int64_t portion = config.portion;
   if (portion == 0) {
-    const std::int64_t each = static_cast<std::int64_t>(data.train->size()) / (config.workers * kPortionsOfAWorker);
+    const std::int64_t each =
+        static_cast<std::int64_t>(data.train->size()) / (replicas_of(config) * kPortionsOfAWorker);
     portion = std::max<std::int64_t>(1, each / config.batch) * config.batch;
   }
   return {.portion = portion,
@@ -149,7 +150,7 @@ struct Trainer::Run::Blasting {
 
   /// Workers begin to compute the objective at the values that the servers have.
   void begin_evaluation() {
-    const std::uint64_t low_water = books.begin(samples, run.team.served->workers);
+    const std::uint64_t low_water = books.begin(samples, run.team.served->copies());
     const VectorOrder clear = scale_order(kGradient, 0);
     std::vector<double> none;
     if (!vectors.run(std::span(&clear, 1), low_water, none)) {
@@ -197,7 +198,7 @@ struct Trainer::Run::Blasting {
       }
       return;
     }
-    const ServerClient::Traffic traffic = links.leader().traffic();
+    const ServerClient::Traffic traffic = leader.traffic();
     run.served_audit = books.audit();
     run.log({{"objective", report.objective},
              {"gradient_norm", report.gradient_norm},
@@ -266,8 +267,8 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
-  LeaderLinks leader(links, table, {});
-  ServerVectors vectors(links.leader(), team.patience);
+  LeaderLinks leader(links, table, tables_of_parts());
+  ServerVectors vectors(leader.clients(), team.patience);
   Blasting blasting = {.run = *this,
                        .links = links,
                        .leader = leader,
@@ -278,7 +279,7 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
                                                 .weight_decay = config.weight_decay,
                                                 .tolerance = config.tolerance})};
   served_state = [&blasting](CheckpointState& saved) { return blasting.add_state(saved); };
-  served_bytes = [&leader] { return leader.traffic(); };
+  served_bytes = [&leader] { return leader.traffic().all(); };
   moved_bytes = [&links] { return links.bytes_moved(); };
   if (note) {
     blasting.take_over(*note);

@@ -25,7 +25,18 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
   PortionBatches batches(
       *data.train, sampler,
       {.batch = config.batch, .loader_threads = loader_threads(config), .most_kept_bytes = kMostKeptBytes});
-  PortionWorker worker(working.replica, links.worker(), team.patience);
+  PortionWorker::Options options = {.patience = team.patience, .share = {}, .agree = {}, .fetched = {}};
+  if (part) {
+    options.asks = part_links->is_first();
+    options.share = [this](PortionWorker::Told& told) {
+      part_links->share_from_first(std::as_writable_bytes(std::span(&told, 1)));
+    };
+    const UnitExchange::Options copy = in_copy({});
+    options.agree = copy.agree;
+    options.fetched = copy.fetched;
+  }
+  PortionWorker worker(working.replica, links.worker(), std::move(options));
+  const auto anybody = [&](bool here) { return part ? !part_links->all(!here) : here; };
   const auto began = Clock::now();
   LossSums sums;
   Outcome outcome;
@@ -36,12 +47,12 @@ RunSummary Trainer::Run::work_on_portions(ServedLinks& links, const Sampler& sam
     if (!outcome.ok() || (work && work->unit == 0)) {
       break;
     }
-    if (stop_requested()) {
+    if (anybody(stop_requested())) {
       summary.status = "interrupted";
       break;
     }
     if (!work) {
-      if (served.leader_left && served.leader_left()) {
+      if (anybody(served.leader_left && served.leader_left())) {
         outcome = {Outcome::Kind::peer_lost, served.leader(),
                    fmt::format("the {} that leads is gone", served.kind_of_server())};
       }

@@ -290,7 +290,7 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
   }
   leading.logged_step = state.step;
   served_state = [&leading](CheckpointState& saved) { return leading.add_state(saved); };
-  served_bytes = [&leader] { return leader.traffic(); };
+  served_bytes = [&leader] { return leader.traffic().all(); };
   moved_bytes = [&links] { return links.bytes_moved(); };
   if (!note) {
     const LeaseTable::Options plan = leading.begin();

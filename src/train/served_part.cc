@@ -24,7 +24,12 @@ void Trainer::Run::take_part_of_served() {
   if (!served.is_worker()) {
     for (int at = 0; at < grid.parts(); ++at) {
       const GridPlace of = place_in(grid, at);
-      all_parts.push_back(part_of(graph, table, partition, of.stage, of.tensor));
+      NetworkPart& one = all_parts.emplace_back(part_of(graph, table, partition, of.stage, of.tensor));
+      if (is_sandblaster(config) && of.tensor > 0) {  // dot products count a parameter once: the first one's
+        for (const std::string& name : copied_in_stage(of.stage)) {
+          one.table.freeze(name);
+        }
+      }
     }
     return;
   }
@@ -38,9 +43,9 @@ void Trainer::Run::take_part_of_served() {
   link_parts(*served.fabric, members, kCopyEpoch);
 }
 
-std::vector<const ParameterTable*> Trainer::Run::tables_of_parts() const {
+std::vector<const ParameterTable*> Trainer::Run::tables_of(const std::vector<NetworkPart>& parts) {
   std::vector<const ParameterTable*> tables;
-  for (const NetworkPart& one : all_parts) {
+  for (const NetworkPart& one : parts) {
     tables.push_back(&one.table);
   }
   return tables;
@@ -65,6 +70,26 @@ std::vector<ServedLinks::Space> Trainer::Run::served_spaces(std::vector<std::vec
   return spaces;
 }
 
+std::vector<std::string> Trainer::Run::copied_in_stage(int stage) const {
+  if (grid.tensor == 1) {
+    return {};
+  }
+  std::vector<NetworkPart> sharers;
+  for (int i = 0; i < grid.tensor; ++i) {
+    sharers.push_back(part_of(graph, table, partition, stage, i));
+  }
+  std::vector<std::string> names;
+  for (const ParameterEntry& entry : sharers.front().table.entries()) {
+    if (std::ranges::all_of(sharers, [&](const NetworkPart& one) {
+          const ParameterEntry* held = one.table.find(entry.name);
+          return held != nullptr && held->spec.part_axis < 0;
+        })) {
+      names.push_back(entry.name);
+    }
+  }
+  return names;
+}
+
 UnitExchange::Options Trainer::Run::in_copy(UnitExchange::Options options) {
   if (!part) {
     return options;
@@ -78,27 +103,15 @@ UnitExchange::Options Trainer::Run::in_copy(UnitExchange::Options options) {
   };
   // Parameters that each of several workers has a copy of are copies in the servers too, which gradients reach in
   // different orders; so the first one's is what counts.
-  const auto is_copied = [](const ParameterTable& held, const ParameterEntry& entry) {
-    const auto found = std::ranges::find(held.entries(), entry.name, &ParameterEntry::name);
-    return found != held.entries().end() && found->spec.part_axis < 0;
-  };
   std::vector<Range> shared;
-  if (grid.tensor > 1) {
-    std::vector<NetworkPart> sharers;
-    for (int i = 0; i < grid.tensor; ++i) {
-      sharers.push_back(part_of(graph, table, partition, grid_place.stage, i));
-    }
-    for (const ParameterEntry& entry : part->table.entries()) {
-      if (std::ranges::all_of(sharers, [&](const NetworkPart& one) { return is_copied(one.table, entry); })) {
-        shared.push_back(entry.range);
-      }
-    }
+  for (const std::string& name : copied_in_stage(grid_place.stage)) {
+    shared.push_back(part->table.at(name).range);
   }
   if (!shared.empty()) {
     options.fetched = [this, shared](std::span<float> values) {
       for (const Range& range : shared) {
-        part_links->share_in_stage(values.subspan(static_cast<std::size_t>(range.begin),
-                                             static_cast<std::size_t>(range.size())));
+        part_links->share_in_stage(
+            values.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())));
       }
     };
   }
@@ -109,8 +122,7 @@ void Trainer::Run::agree_in_copy(StepReport& report) {
   if (!part || report.outcome == StepReport::Outcome::group_lost) {
     return;  // the others hear of a loss by themselves
   }
-  std::array<double, 2> told = {report.stop ? 1.0 : 0.0,
-                                report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0};
+  std::array<double, 2> told = {report.stop ? 1.0 : 0.0, report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0};
   part_links->sum_of_all(told);
   report.stop = told[0] > 0;
   if (told[1] > 0) {

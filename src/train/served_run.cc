@@ -143,9 +143,15 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
   const ParameterServer::Options options = {
       .update = [](std::uint64_t, int) { return UpdateOptions{}; },  // for statistics that are averaged
       .keeps_vectors = true};
-  ServedLinks links(served, {{&table, replica->values()}}, *rule, options, std::move(hooks));
+  std::vector<std::vector<float>> first_values;
+  ServedLinks links(served, served_spaces(first_values), *rule, options, std::move(hooks));
+  first_values = {};
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
-    return work_on_portions(links, sampler, working, stop);
+    try {
+      return work_on_portions(links, sampler, working, stop);
+    } catch (const ExchangeLost& lost) {
+      return wait_until_given_up(lost);
+    }
   };
   const auto leads = [&](const std::function<bool()>& stop) {
     return lead_sandblaster(links, books, std::nullopt, stop);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "base/clock.h"
 #include "strategy/downpour.h"
@@ -84,8 +85,11 @@ RunSummary Trainer::Run::work(ServedLinks& links, const Sampler& sampler, const 
                 .culprit = fmt::format("the {} that leads is gone", served.kind_of_server())};
       break;
     }
-    const Pace::Times times = {
+    Pace::Times times = {
         .all = seconds_since(begin), .links = worker->exchange().wait_seconds(), .leases = batches.lease_seconds()};
+    if (adaptive && part) {  // all workers of a copy keep the same pace
+      part_links->share_from_first(std::as_writable_bytes(std::span(&times, 1)));
+    }
     if (adaptive && pace.note(times)) {
       batches.set_amounts(pace.units_of_lease(), pace.batches());
       worker->exchange().set_exchange(pace.batches(), prefetches(config, pace.batches()));

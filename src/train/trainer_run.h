@@ -240,7 +240,10 @@ struct Trainer::Run {
   /// Opens the links to the other parts of this worker's copy, which `members` hold.
   void link_parts(Fabric& fabric, const std::vector<Rank>& members, std::uint32_t epoch);
   /// Of all parts; none when the network is not cut.
-  std::vector<const ParameterTable*> tables_of_parts() const;
+  std::vector<const ParameterTable*> tables_of_parts() const { return tables_of(all_parts); }
+  static std::vector<const ParameterTable*> tables_of(const std::vector<NetworkPart>& parts);
+  /// The names of what all who share a stage have a copy of.
+  std::vector<std::string> copied_in_stage(int stage) const;
   /// What this process has of the parameters that servers hold; `values` is room for those that it has to make.
   std::vector<ServedLinks::Space> served_spaces(std::vector<std::vector<float>>& values) const;
   /// What a worker of a copy that several hold does together with them.
@@ -258,7 +261,9 @@ struct Trainer::Run {
   StepReport agreed(const std::function<StepReport()>& step) const;
 
   /// What servers and books have goes into and comes from a checkpoint.
-  void restore_served(const Checkpoint& checkpoint);
+  void restore_served(const Checkpoint& checkpoint, const RunConfig& before);
+  /// Of a network as another run had cut it; none when it was whole there.
+  std::vector<NetworkPart> parts_of_run(const RunConfig& before) const;
   /// What a checkpoint of the configuration `before` has for a run that is another one now.
   ResumedState resumed_state(const Checkpoint& checkpoint, const RunConfig& before,
                              const std::map<std::string, std::vector<std::uint64_t>>& numbers) const;

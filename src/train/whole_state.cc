@@ -79,13 +79,14 @@ WholeState whole_state_of(const std::vector<std::string>& servers, const std::st
   const std::size_t each = servers.size() / parts.count();
   WholeState whole = fresh_state(parts.whole(), rule);
   if (keeps_vectors) {
-    check(parts.count() == 1, "a network that is whole");
     whole.vectors.emplace();
   }
   for (std::size_t part = 0; part < parts.count(); ++part) {
     const ParameterTable& table = parts.table(part);
     WholeState own = fresh_state(table, rule);
-    own.vectors = whole.vectors;
+    if (keeps_vectors) {
+      own.vectors.emplace();
+    }
     std::set<std::int64_t> seen;
     std::int64_t floats = 0;
     for (std::size_t server = part * each; server < (part + 1) * each; ++server) {
@@ -114,13 +115,18 @@ WholeState whole_state_of(const std::vector<std::string>& servers, const std::st
       throw FileError(fmt::format("{}: expected {} numbers of part {} of the network, its servers have {}", source,
                                   table.size(), part, floats));
     }
-    for_each_array(whole, own, [&](std::vector<float>& to, const std::vector<float>& from) {
+    const auto put = [&](std::vector<float>& to, const std::vector<float>& from) {
       parts.for_each(part, false, [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
         std::copy_n(from.begin() + in_part, count, to.begin() + in_whole);
       });
-    });
+    };
+    for_each_array(whole, own, put);
+    for (const auto& [name, floats] : own.vectors.value_or(WholeState::Vectors{})) {
+      std::vector<float>& vector = (*whole.vectors)[name];
+      vector.resize(whole.values.size());
+      put(vector, floats);
+    }
     whole.updates = std::max(whole.updates, own.updates);
-    whole.vectors = std::move(own.vectors);
   }
   return whole;
 }
@@ -151,6 +157,15 @@ WholeState part_of_state(const WholeState& whole, const PartRuns& parts, std::si
       std::copy_n(from.begin() + in_whole, count, to.begin() + in_part);
     });
   });
+  if (whole.vectors) {
+    own.vectors.emplace();
+    for (const auto& [name, floats] : *whole.vectors) {
+      std::vector<float>& vector = own.vectors->emplace(name, std::vector<float>(size)).first->second;
+      parts.for_each(part, false, [&, &from = floats](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
+        std::copy_n(from.begin() + in_whole, count, vector.begin() + in_part);
+      });
+    }
+  }
   own.updates = whole.updates;
   return own;
 }

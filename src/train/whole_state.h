@@ -17,11 +17,13 @@ namespace distbelief {
 /// The parameters of a whole network and what its update rule keeps for each: all that one algorithm can take over from
 /// another, whoever held which part of it. Arrays are as long as the flat space.
 struct WholeState {
+  using Vectors = std::map<std::string, std::vector<float>, std::less<>>;
+
   std::vector<float> values = {};
   std::map<std::string, std::vector<float>, std::less<>> slots = {};  ///< by the rule's names
   std::uint64_t updates = 0;                                          ///< that the rule has made
   /// What servers keep of L-BFGS, by the names that RangeVectors shows; none: they have no rule for it.
-  std::optional<std::map<std::string, std::vector<float>, std::less<>>> vectors = {};
+  std::optional<Vectors> vectors = {};
 
   /// Forgets what only the rule knows.
   void begin_rule_anew();
@@ -40,7 +42,8 @@ WholeState whole_state_of(const Checkpoint& checkpoint,
                           const std::map<std::string, std::vector<std::uint64_t>>& numbers, const ParameterTable& table,
                           const UpdateRule& rule);
 
-/// What a part of the network has of it.
+/// What a part of the network has of it. Vectors of parameters that several parts have a copy of are with the first,
+/// and 0 elsewhere, so that dot products count them once.
 WholeState part_of_state(const WholeState& whole, const PartRuns& parts, std::size_t part);
 
 /// Fills in what a shard, or a strategy whose own it is, shows of its rule's state, from the place `begin` of the flat
