@@ -108,11 +108,13 @@ control::OrderAnswer CoordinatorState::order_part_to_leave(Record& worker) {
 }
 
 std::string CoordinatorState::scale_copies(int wanted, std::string& done) {
-  const int workers = most_workers_ > 0 ? most_workers_ : roster_.staying(Role::worker);
   const auto called = static_cast<int>(std::ranges::count_if(roster_.records(), [](const auto& entry) {
     const Record& record = entry.second;
     return record.makes_copy && record.leaving && record.state != Record::State::lost;
   }));
+  // Who is no part of a whole copy, with those who come in the places of the dead, is about to end.
+  const int copies_now = (roster_.staying(Role::worker) + awaited() - called) / rules_.parts;
+  const int workers = most_workers_ > 0 ? most_workers_ : copies_now * rules_.parts;
   const int coming = called + static_cast<int>(waiting_newcomers().size()) + starting_newcomers_;
   if (wanted > workers) {
     const int missing = wanted - workers - coming;

@@ -210,6 +210,14 @@ TEST(Copies, AreScaledToMoreByTheLauncherAndToFewerByAView) {
   EXPECT_EQ(job.view().most_workers(), 0U);  // it is done
 }
 
+TEST(Copies, ThatAreGivenUpAreNotCountedWhenTheJobIsScaled) {
+  CopiesJob job(2);
+  job.close(job.workers[3]);
+  job.exit(job.launcher, job.workers[3], 9);
+  job.pass(SimulatedJob::Ms(100));
+  EXPECT_EQ(job.order(control::Order::SCALE, 4).text(), "2 workers → 4: 2 are started");  // worker 2 is about to end
+}
+
 TEST(Copies, HaveProcessesThatWereStartedForTheDeadTakeTheirPlacesAtOnce) {
   SimulatedJob job({.workers = 2,
                     .parts = 2,
