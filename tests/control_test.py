@@ -187,7 +187,7 @@ class Leaving(ControlTest):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE)
         self.assertEqual(refused.returncode, 2, refused.stdout)
-        self.assertIn("cannot do without each other", refused.stdout)
+        self.assertIn("nobody waits to take its place: add one with 'distbelief join', or stop the job", refused.stdout)
         self.assertEqual(refused.stdout.count("\n"), 1)
         gone = self.leave(self.path("team"), "1")
         self.assertEqual(gone.returncode, 2, gone.stdout)

@@ -116,10 +116,11 @@ class Replaced(DeathTest, ElasticTest):
                 self.expect_every_sample_once(transport, int(epochs) * self.SAMPLES)
 
     def test_what_is_refused_says_what_would_work(self):
-        process = self.start(*self.recipe("mlp", "run", samples=self.SAMPLES), *self.cut(2, 1, 1), "--epochs", "9000",
-                             "--transport", "socket")
+        process = self.start(*self.recipe("mlp", "run", samples=self.SAMPLES), *self.cut(2, 1, 2), "--epochs", "9000",
+                             "--transport", "socket", "--algorithm", "sync")
         self.wait_for_steps("run", process)
-        self.assertRegex(self.command("join", self.path("run"), code=2), "join with --standby\n$")
+        self.assertRegex(self.command("join", self.path("run"), code=2), "join with --standby, or stop the job[^\n]*\n$")
+        self.assertIn("cannot do without each other", self.command("leave", self.path("run"), "1", code=2))
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=job_test.DEADLINE)
         self.assertEqual(process.returncode, 130, output)

@@ -52,7 +52,7 @@ class ElasticTest(job_test.JobTest):
         size = os.path.getsize(self.path(name) + "/metrics.jsonl")
         self.wait_until(lambda: os.path.getsize(self.path(name) + "/metrics.jsonl") > size + 150 * count, "more steps")
 
-    def stop(self, name, process):
+    def stop(self, name, process, *more):
         """Ends the job and has its last epoch finished: each sample of each epoch was applied once. What it printed."""
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=DEADLINE)
@@ -62,9 +62,18 @@ class ElasticTest(job_test.JobTest):
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
         summary = self.summary(name)
         epochs = self.epochs_begun(name)
-        self.train("--resume", self.path(name), "--epochs", epochs, "--workers", "1", "--transport", "threads")
+        self.train("--resume", self.path(name), "--epochs", epochs, "--workers", "1", "--transport", "threads", *more)
         self.expect_every_sample_once(name, int(epochs) * SAMPLES)
         return output, summary
+
+    def expect_losses_of_one_process(self, name, changes):
+        found = {row["step"]: row["train_loss"] for row in self.rows(name)}
+        epochs = max(changes) // (SAMPLES // 30) + 2
+        self.train(*self.small(name + "-alone"), "--epochs", str(epochs), "--lr", "0.005")
+        wanted = {row["step"]: row["train_loss"] for row in self.rows(name + "-alone")}
+        for change in changes:
+            for step in range(change, change + 6):
+                self.assertAlmostEqual(found[step], wanted[step], delta=1e-4 * wanted[step], msg=f"step {step}")
 
 
 class Scaling(ElasticTest):
@@ -83,15 +92,6 @@ class Scaling(ElasticTest):
                                  ["joined"] * 4 + ["left"] * 2, output)
                 self.assertNotRegex(output, "killed|lost: ")
                 self.expect_losses_of_one_process(transport, [event["step"] for event in summary["events"]])
-
-    def expect_losses_of_one_process(self, name, changes):
-        found = {row["step"]: row["train_loss"] for row in self.rows(name)}
-        epochs = max(changes) // (SAMPLES // 30) + 2
-        self.train(*self.small(name + "-alone"), "--epochs", str(epochs), "--lr", "0.005")
-        wanted = {row["step"]: row["train_loss"] for row in self.rows(name + "-alone")}
-        for change in changes:
-            for step in range(change, change + 6):
-                self.assertAlmostEqual(found[step], wanted[step], delta=1e-4 * wanted[step], msg=f"step {step}")
 
     def test_is_refused_where_it_cannot_be(self):
         process = self.begin("team")

@@ -73,9 +73,10 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
       "what it leases. It runs until the job ends; Ctrl-C or SIGTERM takes it out again, as 'distbelief leave' does. "
       "With\n"
       "HOST:PORT the configuration comes from the coordinator; data sets and model files must be at the same paths\n"
-      "here. Not with --servers 0. Where a network is cut over workers without servers, only with --standby: it takes\n"
-      "the place of a worker that dies, and the part of the network that this one had. Not where servers hold such a\n"
-      "network.\n"
+      "here. Not with --servers 0. Where a network is cut over workers without servers, it waits until there are "
+      "enough\n"
+      "for one more copy of the network (allreduce), or until a worker dies or leaves whose place it can take; with\n"
+      "--standby only for the latter. Not where servers hold such a network.\n"
       "\n"
       "With --as server it takes its share of the parameters from the other servers while training goes on, and\n"
       "answers for them. Not for sandblaster, whose servers stay as they are.\n"
@@ -106,10 +107,11 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
       if (as_server && !servers_may_change(config)) {
         throw InputError(fmt::format("{}: {}", name, why_servers_stay(config)));
       }
-      if (awaits_replacements(config) && !*standby) {
+      if (awaits_replacements(config) && !grows_by_copies(config) && !*standby) {
         throw InputError(fmt::format(
-            "{}: a network that is cut takes workers in only in the places of those that die: join with --standby",
-            name));
+            "{}: with --algorithm {} others come to a network that is cut only in the places of workers that die: join "
+            "with --standby, or stop the job, and go on with --resume and more workers",
+            name, config.algorithm));
       }
       if (!replaces_workers(config)) {
         throw InputError(fmt::format("{}: --algorithm {}{}: such a job takes no workers in while it runs", name,
@@ -129,13 +131,19 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
     job.options.version = DISTBELIEF_VERSION;
     job.options.leave_requested = [] { return stop_signal() != 0; };
     job.options.standby = *standby;
+    job.options.waits = [](const std::string& text) {
+      fmt::print("{}\n", text);
+      std::fflush(stdout);
+    };
     job.options.as_server = as_server;
     const WorkerResult result = join_late(job.access, job.options, [] { return false; });
-    fmt::print("{}\n", result.left && as_server ? "left: others have what it held"
-                       : result.left            ? fmt::format("left after step {}", result.summary.steps)
-                       : result.summary.status.empty()
-                           ? *standby ? "the job ended without need of it" : "the job ended before it began"
-                           : "the run is " + result.summary.status);
+    fmt::print("{}\n", result.left && as_server              ? "left: others have what it held"
+                       : result.left                         ? fmt::format("left after step {}", result.summary.steps)
+                       : result.summary.status.empty()       ? *standby || grows_by_copies(job.access.config)
+                                                                   ? "the job ended without need of it"
+                                                                   : "the job ended before it began"
+                       : result.summary.status == "given up" ? "the job goes on without it"
+                                                             : "the run is " + result.summary.status);
     exit_code = result.exit_code;
   });
 }

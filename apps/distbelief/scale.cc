@@ -96,6 +96,7 @@ void add_scale_command(CLI::App& app, const JobPlace& place) {
       "in; when fewer, those with the highest numbers leave. Nothing restarts, and the audit stays exact. Where no\n"
       "'distbelief train' can start processes, as under an mpirun of your own or with --hosts, add workers with\n"
       "'distbelief join'.\n"
+      "Where a network is cut over workers (allreduce), whole copies of it come and go.\n"
       "\n"
       "Servers share the parameters out anew while training goes on: a new one takes its part of them from the "
       "others,\n"

@@ -100,6 +100,9 @@ void examine(const control::View& view, Complaint& complaint) {
   for (const control::Member& member : view.members()) {
     examine(member, complaint);
   }
+  for (const int rank : view.leaving()) {
+    complaint.rank(rank);
+  }
 }
 void examine(const control::Lost& lost, Complaint& complaint) {
   examine(lost.member(), complaint);
@@ -291,11 +294,15 @@ View from_wire(const control::View& wire) {
             .reason = wire.reason(),
             .peaceful = wire.peaceful(),
             .complete = wire.complete(),
-            .awaited = static_cast<int>(wire.awaited())};
+            .awaited = static_cast<int>(wire.awaited()),
+            .most_workers = static_cast<int>(wire.most_workers())};
   for (const control::Member& member : wire.members()) {
     view.members.push_back(from_wire(member));
   }
   view.failed.assign(wire.failed().begin(), wire.failed().end());
+  for (const int rank : wire.leaving()) {
+    view.leaving.push_back(Rank{rank});
+  }
   return view;
 }
 

@@ -74,7 +74,7 @@ void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
   if (left && record->info.role == Role::standby && record->leaving) {
     replacement_failed(*record, exit_text(exit));
   }
-  if (record == nullptr && phase_ == Phase::running && starting_ + starting_servers_ > 0) {
+  if (record == nullptr && phase_ == Phase::running && starting_ + starting_servers_ + starting_newcomers_ > 0) {
     expect_one_less(exit.name().find("server") == std::string::npos ? Role::worker : Role::server);
     const std::string text =
         fmt::format("{} (pid {} on {}) {} before it joined", exit.name(), exit.pid(), exit.host(), exit_text(exit));
@@ -121,7 +121,8 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     keep_the_last_servers();
     tell_server_history();
   }
-  if (record.info.role == Role::worker) {
+  const bool goes_anyway = rules_.grows_by_copies && record.leaving;  // with its copy, or somebody was called already
+  if (record.info.role == Role::worker && !goes_anyway) {
     replace(record);
   }
   control::Lost lost;

@@ -58,6 +58,7 @@ void CoordinatorState::settle() {
   if (phase_ == Phase::stopping && ((workers == 0 && roster_.living(Role::server) == 0) || now_ >= stop_deadline_)) {
     end();
   }
+  look_for_copies();
   recover_leases();
 }
 
@@ -102,6 +103,8 @@ control::OrderAnswer CoordinatorState::order_to_leave(const control::Order& orde
     answer.set_text(fmt::format("the job is {}", phase_text()));
   } else if ((*found)->info.role == Role::server) {
     return order_server_to_leave(**found);
+  } else if (rules_.grows_by_copies) {
+    return order_part_to_leave(*roster_.find((*found)->info.id));
   } else if (!rules_.workers_may_leave) {
     answer.set_text("the workers of this job cannot do without each other: stop it, and go on with --resume and fewer");
   } else if (copies <= 1 && !(*found)->leaving) {
@@ -175,6 +178,7 @@ void CoordinatorState::change_view(const std::string& reason, milliseconds delay
 void CoordinatorState::issue_view() {
   unsaved_ = true;
   view_due_.reset();
+  review_wishes();
   ++view_number_;
   const control::View view = make_view(joined(std::exchange(view_reasons_, {})));
   log(fmt::format("view {}: {} members; {}", view_number_, view.members_size(), view.reason()));
@@ -197,8 +201,12 @@ control::View CoordinatorState::make_view(const std::string& reason) const {
       view.add_failed(id);
     }
   }
+  view.set_most_workers(static_cast<std::uint32_t>(most_workers_));
   for (const Record* member : roster_.members()) {
     *view.add_members() = to_wire(member->info);
+    if (rules_.grows_by_copies && member->leaving) {
+      view.add_leaving(member->info.rank.value);
+    }
   }
   return view;
 }
@@ -226,6 +234,9 @@ control::StatusReply CoordinatorState::status(Clock::time_point now) const {
   reply.set_view(view_number_);
   reply.set_elapsed_seconds(std::chrono::duration<double>(now - started_at_).count());
   reply.set_phase(phase_text());
+  const auto waiting = static_cast<std::size_t>(std::ranges::count_if(roster_.records(), [](const auto& entry) {
+    return entry.second.grows && entry.second.living() && !entry.second.leaving;
+  }));
   for (const auto& [id, record] : roster_.records()) {
     if (record.info.role == Role::observer) {
       continue;
@@ -237,6 +248,10 @@ control::StatusReply CoordinatorState::status(Clock::time_point now) const {
                   : record.state == Record::State::left         ? control::MemberStatus::LEFT
                                                                 : control::MemberStatus::LOST);
     *row.mutable_progress() = record.progress;
+    if (record.grows && record.living() && !record.leaving) {
+      const std::string missing = missing_for_a_copy(waiting);
+      row.mutable_progress()->set_operation(missing.empty() ? "waiting" : "waiting: " + missing);
+    }
     row.set_seconds_since_heard(std::chrono::duration<double>(now - record.heard_at).count());
     row.set_reason(record.reason);
     if (const Straggler* straggler = find_straggler(record); straggler != nullptr) {

@@ -85,6 +85,13 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
       refuse(connection, join, "the job has begun and takes nobody in any more");
       return;
     }
+    if (join.grows() && (!rules_.grows_by_copies || !bears_changes())) {
+      refuse(connection, join,
+             rules_.grows_by_copies
+                 ? "who is in the job has changed too often: stop it, and go on with --resume and more workers"
+                 : "the job takes workers in only in the places of those that die: join with --standby");
+      return;
+    }
     const bool was_started = starting_ > 0 && join.launch() != 0;
     if (wanted != Role::standby && !takes_over && !was_started) {
       refuse(connection, join, "the job takes workers in only in the places of those that die: join with --standby");
@@ -116,6 +123,7 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
                    .facts = join.facts()};
   newcomer.nonce = join.nonce();
   newcomer.launch = join.launch();
+  newcomer.grows = join.grows() && place.role == Role::standby;
   newcomer.term = term_;
   newcomer.heard_at = now_;
   newcomer.moved_at = now_;
@@ -133,7 +141,14 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     if (record.launch != 0 && !takes_over) {
       expect_one_less(record.info.role);
     }
-    change_view(fmt::format("{} joined", describe(record.info)), std::chrono::milliseconds(10));
+    if (awaited() > 0) {  // then nobody forms the group of a view
+      view_reasons_.push_back(fmt::format("{} joined", describe(record.info)));
+    } else {
+      change_view(fmt::format("{} joined", describe(record.info)), std::chrono::milliseconds(10));
+    }
+  }
+  if (record.grows) {
+    newcomer_came(record);
   }
 }
 

@@ -22,27 +22,34 @@ void CoordinatorState::replace(const Record& lost) {
 }
 
 bool CoordinatorState::call_standby(const Record& lost) {
-  const auto is_free = [](const auto& entry) {
-    const Record& record = entry.second;
+  const auto is_free = [](const Record& record) {
     return record.info.role == Role::standby && record.connection != ConnectionId{} && !record.leaving;
   };
-  const auto found = std::ranges::find_if(roster_.records(), is_free);
-  if (found == roster_.records().end()) {
+  Record* found = nullptr;  // who waits for nothing else, before who waits to make a copy of the network
+  for (auto& [id, record] : roster_.records()) {
+    if (is_free(record) && (found == nullptr || (found->grows && !record.grows))) {
+      found = &record;
+    }
+  }
+  if (found == nullptr) {
     return false;
   }
-  Record& standby = found->second;
-  standby.leaving = true;
-  standby.called_at = now_;
-  unsaved_ = true;
-  const std::string text = fmt::format("{} takes the place of {}", describe(standby.info), describe(lost.info));
-  control::Order order;
-  order.set_what(control::Order::TAKE_OVER);
-  order.set_term(term_);
-  order.set_reason(text);
-  tell(standby, order);
+  const std::string text = fmt::format("{} takes the place of {}", describe(found->info), describe(lost.info));
+  call(*found, text);
   log(text);
   tell_people(text);
   return true;
+}
+
+void CoordinatorState::call(Record& standby, const std::string& why) {
+  standby.leaving = true;
+  standby.called_at = now_;
+  unsaved_ = true;
+  control::Order order;
+  order.set_what(control::Order::TAKE_OVER);
+  order.set_term(term_);
+  order.set_reason(why);
+  tell(standby, order);
 }
 
 bool CoordinatorState::start_replacement(const Record& lost) {
@@ -54,6 +61,7 @@ bool CoordinatorState::start_replacement(const Record& lost) {
   if (!tell_to_start(1, 0, text)) {
     return false;
   }
+  ++starting_;
   ++restarts_used_;
   log(text);
   tell_people(text);
@@ -88,7 +96,11 @@ bool CoordinatorState::was_called(const control::Join& join) {
 void CoordinatorState::replacement_failed(Record& standby, const std::string& why) {
   standby.leaving = false;
   unsaved_ = true;
-  replace(standby);
+  if (standby.makes_copy) {
+    (void)call_standby(standby);  // nobody is started for it
+  } else {
+    replace(standby);
+  }
   if (rules_.awaits_replacements) {
     change_view(fmt::format("{} {}", describe(standby.info), why), kViewDelayWithoutReplacement);
   }

@@ -29,9 +29,11 @@ control::SavedJob CoordinatorState::saved() const {
   job.set_invitation(rules_.invitation);
   job.set_restarts_used(static_cast<std::uint32_t>(restarts_used_));
   job.set_starting(static_cast<std::uint32_t>(starting_));
+  job.set_starting_newcomers(static_cast<std::uint32_t>(starting_newcomers_));
+  job.set_most_workers(static_cast<std::uint32_t>(most_workers_));
   job.set_phase(static_cast<std::uint32_t>(std::min(phase_, Phase::stopping)));  // its end may not have been heard
   job.set_view(view_number_);
-  job.set_view_due(view_due_.has_value());
+  job.set_view_due(!view_reasons_.empty());
   job.set_next_member(next_member_);
   job.set_leases_planned(leases_planned_);
   job.set_stop_reason(stop_reason_);
@@ -55,6 +57,7 @@ control::SavedJob CoordinatorState::saved() const {
     member.set_succeeded(record.succeeded);
     member.set_reason(record.reason);
     member.set_leaving(record.leaving);
+    member.set_grows(record.grows);
   }
   return job;
 }
@@ -70,6 +73,8 @@ void CoordinatorState::restore(const control::SavedJob& before) {
   no_workers_ = before.no_workers();
   restarts_used_ = static_cast<int>(before.restarts_used());
   starting_ = static_cast<int>(before.starting());
+  starting_newcomers_ = static_cast<int>(before.starting_newcomers());
+  most_workers_ = static_cast<int>(before.most_workers());
   starting_since_ = now_;
   server_history_ = before.servers();
   server_history_.set_term(term_);
@@ -92,6 +97,7 @@ void CoordinatorState::restore(const control::SavedJob& before) {
     record.succeeded = saved.succeeded();
     record.reason = saved.reason();
     record.leaving = saved.leaving();
+    record.grows = saved.grows();
     record.heard_at = record.disconnected_at = record.moved_at = record.called_at = now_;
     record.is_awaited = record.living();
     missing += record.living() ? 1 : 0;
@@ -145,7 +151,8 @@ void CoordinatorState::begin_anew(Record& record, const control::Join& join) {
   }
   if (phase_ == Phase::stopping) {
     record.outbox.push(std::make_shared<const ControlMessage>(stop_order()));
-  } else if (record.leaving && record.info.role != Role::server) {
+  } else if (record.leaving && record.info.role != Role::server &&
+             !(rules_.grows_by_copies && record.info.role == Role::worker)) {  // whom views tell
     control::Order order;
     order.set_what(record.info.role == Role::standby ? control::Order::TAKE_OVER : control::Order::LEAVE);
     order.set_term(term_);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 #include "cluster/coordinator_state.h"
 
@@ -77,7 +78,11 @@ void CoordinatorState::look_for_wishes_to_leave() {
     order.set_what(control::Order::LEAVE);
     order.set_reason("its process was asked to end");
     order.set_rank(record->info.rank.value);
-    log(order_to_leave(order).text());
+    const control::OrderAnswer answer = order_to_leave(order);
+    log(answer.text());
+    if (!answer.accepted() && !std::exchange(record->refusal_told, true)) {
+      tell_people(fmt::format("{} was asked to end: {}", describe(record->info), answer.text()));
+    }
   }
 }
 
@@ -116,8 +121,11 @@ std::string CoordinatorState::scale_workers(int wanted, std::string& done) {
     return fmt::format("{}: {} hold a copy of the network together", counted_workers(wanted),
                        counted_workers(rules_.parts));
   }
-  if (wanted < 1 || wanted == now) {
+  if (wanted < 1 || (wanted == now && !rules_.grows_by_copies)) {
     return {};
+  }
+  if (rules_.grows_by_copies) {
+    return scale_copies(wanted, done);
   }
   if (std::string refusal = wanted < now ? have_leave(now - wanted) : have_started(wanted - now, 0); !refusal.empty()) {
     return refusal;
@@ -187,13 +195,15 @@ std::string CoordinatorState::have_leave(int workers) {
 }
 
 std::string CoordinatorState::have_started(int workers, int servers) {
-  if (!rules_.takes_late_members) {
+  if (!rules_.takes_late_members && !rules_.grows_by_copies) {
     return "this job takes no workers in while it runs: stop it, and go on with --resume and more";
   }
   const std::string reason = workers > 0 ? "more workers are wanted" : "more servers are wanted";
   if (!rules_.launcher_starts_workers || !tell_to_start(workers, servers, reason)) {
     return "nobody here can start workers: run 'distbelief join' on the machines that are to help";
   }
+  (rules_.grows_by_copies ? starting_newcomers_ : starting_) += workers;
+  starting_servers_ += servers;
   return {};
 }
 
@@ -211,8 +221,6 @@ bool CoordinatorState::tell_to_start(int workers, int servers, const std::string
   order.set_workers(workers);
   order.set_servers(servers);
   tell(launcher->second, order);
-  starting_ += workers;
-  starting_servers_ += servers;
   starting_since_ = now_;
   unsaved_ = true;
   return true;

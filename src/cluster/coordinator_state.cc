@@ -207,7 +207,8 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   const bool somebody_trains = std::ranges::any_of(roster_.records(), [](const auto& entry) {
     return entry.second.info.role == Role::worker && entry.second.living();
   });
-  const bool awaited = record.leaving || !somebody_trains;  // by servers, which end when all have gone
+  // By servers, which end when all have gone; where a network is cut those who stay wait for nobody who leaves.
+  const bool awaited = (record.leaving && !rules_.grows_by_copies) || !somebody_trains;
   change_view(text, awaited ? kViewDelayWhenAwaited : kViewDelayAfterLeave);
 }
 

@@ -190,7 +190,7 @@ class CoordinatorState {
   bool tell_to_start(int workers, int servers, const std::string& reason);
   /// A worker or server that was to be started is there, or will not come.
   void expect_one_less(Role role) {
-    int& starting = role == Role::server ? starting_servers_ : starting_;
+    int& starting = role == Role::server ? starting_servers_ : starting_ > 0 ? starting_ : starting_newcomers_;
     starting -= starting > 0 ? 1 : 0;
     unsaved_ = true;
   }
@@ -200,6 +200,8 @@ class CoordinatorState {
   /// the launcher starts; if there is either.
   void replace(const Record& lost);
   bool call_standby(const Record& lost);
+  /// A standby joins again, as a worker.
+  void call(Record& standby, const std::string& why);
   bool start_replacement(const Record& lost);
   /// Where others wait for it: how many have still to come.
   int awaited() const;
@@ -209,6 +211,21 @@ class CoordinatorState {
   void replacement_failed(Record& standby, const std::string& why);
   /// Those that do not come in time are not waited for.
   void look_for_replacements();
+
+  // coordinator_copies.cc
+  /// Whether members can tell apart as many views as it may still take, if somebody comes or goes by wish.
+  bool bears_changes() const;
+  std::vector<Record*> waiting_newcomers();
+  /// "1 more is needed for another copy of the network"; empty when none is.
+  std::string missing_for_a_copy(std::size_t waiting) const;
+  void newcomer_came(Record& newcomer);
+  /// Calls those who wait when they are enough for a copy of the network.
+  void look_for_copies();
+  /// The copy of this worker leaves, or somebody who waits takes its place; or says why not.
+  control::OrderAnswer order_part_to_leave(Record& worker);
+  std::string scale_copies(int wanted, std::string& done);
+  /// Before a view is issued: what was wished, and cannot be or was done, is wished no more.
+  void review_wishes();
 
   /// Asks a worker, and its mates of one copy of the network, to leave; or says why not.
   control::OrderAnswer order_to_leave(const control::Order& order);
@@ -250,6 +267,8 @@ class CoordinatorState {
 
   int starting_ = 0;                       // workers that the launcher was told to start, and that have not come
   int starting_servers_ = 0;               // likewise
+  int starting_newcomers_ = 0;             // likewise workers for more copies of the network: nobody waits for them
+  int most_workers_ = 0;                   // that shall go on, where a network is cut; 0: all
   Clock::time_point starting_since_ = {};  // when it was last told so
   int restarts_used_;                      // of the job, and of workers
 

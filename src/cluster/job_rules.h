@@ -25,6 +25,9 @@ struct JobRules {
   bool takes_late_members = true;  ///< at any time
   /// Or only in the places of workers that died, and the others wait for who is to take one.
   bool awaits_replacements = false;
+  /// With this, others wait until they are enough for one more copy of the network; and copies may leave.
+  bool grows_by_copies = false;
+  std::uint64_t most_views = 0;          ///< that the members can tell apart; 0: any number
   bool workers_may_leave = false;        ///< the others can do without one that is told to
   bool servers_may_change = false;       ///< others may come while the job runs, and all but the last may leave
   bool launcher_starts_workers = false;  ///< and servers, when it is told to

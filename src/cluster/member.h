@@ -67,8 +67,9 @@ struct JoinRequest {
   int pid = 0;
   Role role = Role::any;
   Rank rank = {};
-  std::string facts = {};  ///< for the other members: a line that the control plane does not read
+  std::string facts = {};    ///< for the other members: a line that the control plane does not read
   std::uint64_t launch = 0;  ///< the launcher's number for this process, 0 without one
+  bool grows = false;  ///< of a standby: it also waits for others with whom it can hold one more copy of a network
   std::optional<TlsOptions> tls = {};
 
   /// Called on the member's thread, one at a time and in order; perhaps before join() has returned. Must not block, and

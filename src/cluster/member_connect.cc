@@ -107,6 +107,7 @@ control::Join Member::Session::make_join() const {
   join.set_rank(request_.rank.value);
   join.set_facts(request_.facts);
   join.set_launch(request_.launch);
+  join.set_grows(request_.grows);
   join.set_nonce(nonce_);
   join.set_member(self_.id);
   join.set_incarnation(self_.incarnation);

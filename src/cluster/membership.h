@@ -41,6 +41,8 @@ struct View {
   std::vector<std::uint64_t> failed = {};  ///< ids of all that are gone, but not because they were done
   bool complete = false;                   ///< no fewer workers and servers than the job was started with
   int awaited = 0;  ///< who are on their way to take the places of the dead: the view with them is to be waited for
+  std::vector<Rank> leaving = {};  ///< where a network is cut: whom the others shall go on without, if they can
+  int most_workers = 0;            ///< likewise: so many shall go on; 0: all
 
   /// Nothing when that rank is not (or no longer) there.
   const MemberInfo* find(Rank rank) const;

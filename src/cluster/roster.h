@@ -37,6 +37,9 @@ struct Record {
   std::optional<Clock::time_point> wants_to_leave = {};  ///< since when; it was not answered yet
   bool leaving = false;              ///< it was asked to leave; of a standby: to take over, until it has come
   Clock::time_point called_at = {};  ///< of such a standby
+  bool grows = false;                ///< a standby that waits for enough others for a copy of the network
+  bool makes_copy = false;           ///< it was called for that, not in another's place
+  bool refusal_told = false;         ///< that it cannot leave
   bool succeeded = false;            ///< of one that left
   std::string reason = {};           ///< of one that left or was lost
 

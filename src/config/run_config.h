@@ -193,6 +193,9 @@ bool takes_newcomers(const RunConfig& config);
 /// Whether workers that come take the places of dead ones, for which the others wait: where a network is cut, and
 /// workers hold it without servers.
 bool awaits_replacements(const RunConfig& config);
+/// Of such jobs: whether others may come too, as soon as they are enough for one more copy of the network, and copies
+/// may leave. The parts of a copy have to be in step with each other for that.
+bool grows_by_copies(const RunConfig& config);
 /// Whether a dead worker's place can be taken by another process, in either way.
 bool replaces_workers(const RunConfig& config);
 /// Other servers may come while the job runs, and all but the last may leave.

@@ -82,6 +82,8 @@ bool awaits_replacements(const RunConfig& config) {
   return !is_of_one_process(config.algorithm) && parts_of(config) > 1 && !is_served(config);
 }
 
+bool grows_by_copies(const RunConfig& config) { return awaits_replacements(config) && config.algorithm == "allreduce"; }
+
 bool replaces_workers(const RunConfig& config) { return takes_newcomers(config) || awaits_replacements(config); }
 
 bool goes_on_without_a_worker(const RunConfig& config) {

@@ -58,6 +58,7 @@ void ControlEvents::heard(const View& view) {
     formed_ = view.number - (late_ ? 1 : 0);  // those who begin the job together
   }
   views_[view.number] = view;
+  hear_of_leaving();
   end_views();
   tell_fabric();
   if (bond_ == Bond::each_link) {
@@ -94,17 +95,31 @@ std::optional<View> ControlEvents::next_view(std::uint64_t number, Clock::time_p
   return find()->second;
 }
 
-std::uint64_t ControlEvents::newest_with_newcomers() {
+std::uint64_t ControlEvents::newest_with_changes() {
   const std::scoped_lock lock(mutex_);
   const auto formed = views_.find(formed_);
   for (auto view = views_.rbegin(); formed != views_.end() && view != views_.rend() && view->first > formed_; ++view) {
-    const bool has_newcomers = std::ranges::any_of(
-        view->second.members, [&](const MemberInfo& member) { return formed->second.find(member.rank) == nullptr; });
-    if (has_newcomers && !over_.contains(view->first)) {
+    if (has_changes(view->second, formed->second) && view->second.awaited == 0 && !over_.contains(view->first)) {
       return view->first;
     }
   }
   return formed_;
+}
+
+bool ControlEvents::has_changes(const View& view, const View& formed) {
+  const bool has_newcomers =
+      std::ranges::any_of(view.members, [&](const MemberInfo& member) { return formed.find(member.rank) == nullptr; });
+  const bool has_leavers = std::ranges::any_of(
+      view.leaving, [&](Rank rank) { return std::ranges::find(formed.leaving, rank) == formed.leaving.end(); });
+  const bool shrinks = view.most_workers > 0 && (formed.most_workers == 0 || view.most_workers < formed.most_workers);
+  return has_newcomers || has_leavers || shrinks;
+}
+
+void ControlEvents::hear_of_leaving() {
+  if (parts_ > 1 && bond_ == Bond::regroups && fabric_ != nullptr && !views_.empty()) {
+    const std::vector<Rank>& leaving = views_.rbegin()->second.leaving;
+    leaves_ = std::ranges::find(leaving, fabric_->rank()) != leaving.end();
+  }
 }
 
 std::optional<View> ControlEvents::view(std::uint64_t number) {
@@ -180,6 +195,7 @@ void ControlEvents::end_all_waits(const std::string& reason) {
 void ControlEvents::set_fabric(Fabric* fabric) {
   const std::scoped_lock lock(mutex_);
   fabric_ = fabric;
+  hear_of_leaving();
   tell_fabric();
   if (fabric_ != nullptr && bond_ == Bond::each_link && !views_.empty()) {
     lose_those_that_left(views_.rbegin()->second);

@@ -39,7 +39,8 @@ class ControlEvents {
 
   /// Somebody ordered a stop.
   bool stop() const { return stop_; }
-  /// For Bond::regroups: this process was asked to leave, while the others go on. With others it is a stop.
+  /// For Bond::regroups: this process was asked to leave, while the others go on; where a network is cut, as the newest
+  /// view says. With others it is a stop.
   bool leaves() const { return leaves_; }
   /// There is no coordinator any more, or it has ended the job; nothing new will be heard.
   bool coordinator_lost() const { return coordinator_gone_; }
@@ -62,8 +63,9 @@ class ControlEvents {
   /// that ask, one may get an earlier view, but hears soon that it is over. Waits for it; nothing at the deadline, or
   /// when none can come.
   std::optional<View> next_view(std::uint64_t number, Clock::time_point deadline);
-  /// The newest view with members that came since the last that became a group; or that one.
-  std::uint64_t newest_with_newcomers();
+  /// The newest view with members that came since the last that became a group, or are to leave since then, or of which
+  /// fewer shall go on, and that awaits nobody; or that one.
+  std::uint64_t newest_with_changes();
   std::optional<View> view(std::uint64_t number);
   /// The first that was heard of: those who begin the job together, while later ones may be without some of them. Waits
   /// for it; nothing at the deadline.
@@ -87,6 +89,9 @@ class ControlEvents {
  private:
   void write_down(const MemberEvent& event) const;
   void heard(const View& view);
+  /// Whether a group of the view would differ from that of `formed`, but for who is gone.
+  static bool has_changes(const View& view, const View& formed);
+  void hear_of_leaving();
   void tell_fabric();
   /// Nobody can tell any more who lives.
   void end_all_waits(const std::string& reason);

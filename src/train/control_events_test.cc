@@ -111,12 +111,12 @@ TEST_F(Regroups, AGroupThatIsStillToBeFormedIsOverWhenOneLeaves) {
 }
 
 TEST_F(Regroups, NewcomersEndNothingAndAreKnown) {
-  EXPECT_EQ(events.newest_with_newcomers(), 1U);
+  EXPECT_EQ(events.newest_with_changes(), 1U);
   events(view(2, {0, 1, 2, 3}));
   EXPECT_EQ(open_with_2(1), Kind::timed_out);
-  EXPECT_EQ(events.newest_with_newcomers(), 2U);
+  EXPECT_EQ(events.newest_with_changes(), 2U);
   events.formed(2);
-  EXPECT_EQ(events.newest_with_newcomers(), 2U);
+  EXPECT_EQ(events.newest_with_changes(), 2U);
 }
 
 TEST_F(Regroups, ALossAmongNewcomersOnlyEndsNoGroupWithoutThem) {
@@ -124,7 +124,7 @@ TEST_F(Regroups, ALossAmongNewcomersOnlyEndsNoGroupWithoutThem) {
   events(view(3, {0, 1, 2}, {3}));
   EXPECT_EQ(open_with_2(1), Kind::timed_out);
   EXPECT_EQ(open_with_2(2), Kind::interrupted);
-  EXPECT_EQ(events.newest_with_newcomers(), 1U);
+  EXPECT_EQ(events.newest_with_changes(), 1U);
 }
 
 TEST_F(Regroups, AfterALossTheFirstViewOfTheLivingIsNextWhateverCameSince) {
@@ -153,6 +153,39 @@ TEST(AllOrNone, ALossEndsAllForGood) {
   Transfer transfer;
   fabrics[0]->receive(transfer, Rank{2}, {9, 0}, std::span(&place, 1));
   EXPECT_EQ(fabrics[0]->wait(transfer, Clock::now()).kind, Kind::peer_lost);
+  events.set_fabric(nullptr);
+}
+
+TEST_F(Regroups, FormsAGroupForWhoIsToLeaveOnceAndForNobodyWhoIsAwaited) {
+  View awaited = view(2, {0, 1, 2, 3});
+  awaited.awaited = 1;
+  events(awaited);
+  EXPECT_EQ(events.newest_with_changes(), 1U);
+  View leaving = view(3, {0, 1, 2});
+  leaving.leaving = {Rank{2}};
+  events(leaving);
+  EXPECT_EQ(events.newest_with_changes(), 3U);
+  events.formed(3);
+  leaving.number = 4;  // it is about to go, and others went before
+  leaving.members.erase(leaving.members.begin() + 1);
+  events(leaving);
+  EXPECT_EQ(events.newest_with_changes(), 3U);
+  View fewer = view(5, {0, 2});
+  fewer.most_workers = 1;
+  events(fewer);
+  EXPECT_EQ(events.newest_with_changes(), 5U);
+}
+
+TEST(PartsLeaving, AreToldByTheNewestView) {
+  const std::vector<std::unique_ptr<Fabric>> fabrics = make_local_fabrics(2);
+  ControlEvents events(Bond::regroups, 2);
+  View leaving = view(1, {0, 1});
+  leaving.leaving = {Rank{1}};
+  events(leaving);
+  events.set_fabric(fabrics[1].get());
+  EXPECT_TRUE(events.leaves());
+  events(view(2, {0, 1}));  // it is to stay after all
+  EXPECT_FALSE(events.leaves());
   events.set_fabric(nullptr);
 }
 

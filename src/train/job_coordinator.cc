@@ -14,6 +14,7 @@
 #include "train/job_store.h"
 #include "train/job_tls.h"
 #include "train/job_worker.h"
+#include "train/part_epochs.h"
 
 namespace distbelief {
 namespace {
@@ -154,6 +155,8 @@ JobRules rules_of_job(const RunConfig& config, const std::string& version) {
   rules.servers_may_change = servers_may_change(config);
   rules.takes_late_members = takes_newcomers(config);
   rules.awaits_replacements = awaits_replacements(config);
+  rules.grows_by_copies = grows_by_copies(config);
+  rules.most_views = rules.awaits_replacements ? kMostPartViews : 0;
   rules.restarts = replaces_workers(config) && config.hosts.empty() ? static_cast<int>(config.restarts) : 0;
   const ChaosScript chaos = parse_chaos(config.chaos);
   rules.rendezvous = chaos.rendezvous();

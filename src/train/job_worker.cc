@@ -91,14 +91,19 @@ void let_regroup(Team& team, ControlEvents& events, const RunConfig& config) {
     if (!view) {
       return std::nullopt;
     }
-    NextTeam next = {.epoch = static_cast<std::uint32_t>(view->number), .members = {}};
+    NextTeam next = {.epoch = static_cast<std::uint32_t>(view->number),
+                     .members = {},
+                     .leaving = view->leaving,
+                     .most_workers = view->most_workers};
     for (const MemberInfo& member : view->members) {
       next.members.push_back(member.rank);
     }
     return next;
   };
   team.formed = [&events](std::uint32_t epoch) { events.formed(epoch); };
-  team.leaving = [&events] { return events.leaves(); };
+  if (!awaits_replacements(config)) {
+    team.leaving = [&events] { return events.leaves(); };
+  }
   team.news_of = [&events](Rank rank) -> std::optional<MemberNews> {
     for (const ControlEvents::Loss& loss : events.lost()) {
       if (loss.member.rank == rank) {
@@ -109,8 +114,8 @@ void let_regroup(Team& team, ControlEvents& events, const RunConfig& config) {
     return member ? std::optional(MemberNews{describe(*member), ""}) : std::nullopt;
   };
   team.fenced = [&events] { return events.fenced(); };
-  if (takes_newcomers(config)) {
-    team.newest = [&events] { return static_cast<std::uint32_t>(events.newest_with_newcomers()); };
+  if (takes_newcomers(config) || grows_by_copies(config)) {
+    team.newest = [&events] { return static_cast<std::uint32_t>(events.newest_with_changes()); };
   }
 }
 
@@ -408,6 +413,9 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                    .restarts = options.restarts,
                    .served = is_served_job ? &served : nullptr};
       team.late = options.late;
+      if (locked != nullptr && !is_served_job) {
+        team.share_links = [locked](bool several) { locked->set_several(several); };
+      }
       if (regroups) {
         let_regroup(team, events, config);
       }
@@ -449,8 +457,10 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       throw;
     }
     events.set_fabric(nullptr);
-    if (world != nullptr &&
-        (result.exit_code == 4 || result.left || !events.lost().empty() || events.somebody_went())) {
+    if (world != nullptr && (result.exit_code == 4 || result.left || !events.lost().empty() || events.somebody_went() ||
+                             std::ranges::any_of(result.summary.events, [](const TeamEvent& event) {
+                               return event.what == TeamEvent::What::left;
+                             }))) {
       world->leave_without_finalize();
     }
   }

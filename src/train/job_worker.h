@@ -22,7 +22,9 @@ struct WorkerOptions {
   bool late = false;         ///< it joins when the others have begun, under the next free rank, and gets all from them
   bool as_server = false;    ///< with `late`: it holds parameters, and does not train
   bool standby = false;      ///< with `late`: it waits, with data opened, until it is to take a dead worker's place
-  int restarts = 0;          ///< how often the job was started again before
+  /// Of one that waits until there are enough for a copy of the network: told, once, how many more it takes. Or null.
+  std::function<void(const std::string& text)> waits = {};
+  int restarts = 0;  ///< how often the job was started again before
   std::string version;
   std::string host;            ///< what the job calls this machine; empty: as it calls itself
   bool log_is_output = false;  ///< what it writes down goes to its standard output, not into the folder
@@ -72,7 +74,8 @@ struct MpiLinks {
 /// another since, when a network was cut anew. Throws Error when the coordinator cannot be reached.
 JobAccess access_to_running(const std::filesystem::path& folder, const std::string& version);
 
-/// The same for one that comes when the others have begun; if it is a standby, it waits first, and may never work.
+/// The same for one that comes when the others have begun; if it is a standby, or the network is cut, it waits first,
+/// and may never work.
 WorkerResult join_late(const JobAccess& job, const WorkerOptions& options, const std::function<bool()>& stop_requested);
 
 /// The same with what was learned otherwise. What the leader sees is told to `show`, or, when that is null, to the

@@ -17,9 +17,8 @@ std::size_t places_free(const RanksOfParts& left, int parts, std::size_t copies)
   return places;
 }
 
-}  // namespace
-
-std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands) {
+/// The same as regrid(), but everybody leaves who is to.
+std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<PartStand>& stands, int most_copies) {
   Regrid made;
   std::vector<PartStand> holders;
   std::vector<Rank> came;
@@ -27,7 +26,9 @@ std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands) {
     const auto key = [&](std::size_t at) { return std::tuple(stands[at].knows, stands[at].step, stands[at].epoch); };
     made.source = key(i) > key(made.source) ? i : made.source;
     if (stands[i].part == kNoPart) {
-      came.push_back(stands[i].rank);
+      if (!stands[i].leaves) {
+        came.push_back(stands[i].rank);
+      }
     } else {
       holders.push_back(stands[i]);
     }
@@ -40,9 +41,14 @@ std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands) {
   // By copy and part; who is a second one there goes to what is left.
   std::map<int, std::map<int, Rank>> copies;
   RanksOfParts left;
+  std::map<int, Rank> givers;  // of parts, who leave
   for (const PartStand& stand : holders) {
     const bool gets_there = stand.step == made.step || (stand.step + 1 == made.step && stand.prepared);
     if (!stand.knows || !gets_there) {
+      continue;
+    }
+    if (stand.leaves) {
+      givers.emplace(stand.part, stand.rank);
       continue;
     }
     if (!copies[stand.copy].emplace(stand.part, stand.rank).second) {
@@ -58,8 +64,10 @@ std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands) {
       }
     }
   }
-  if (made.members.empty() && std::ssize(left) < parts) {
-    return std::nullopt;
+  for (int part = 0; made.members.empty() && part < parts; ++part) {
+    if (!left.contains(part) && !givers.contains(part)) {
+      return std::nullopt;
+    }
   }
   std::size_t more = 0;
   while (more < stands.size() && places_free(left, parts, more + 1) <= came.size()) {
@@ -75,7 +83,8 @@ std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands) {
       }
       std::vector<Rank>& handover = made.handovers[part];
       if (handover.empty()) {
-        handover.push_back(made.members[static_cast<std::size_t>(part)]);
+        const bool one_stays = part < std::ssize(made.members);
+        handover.push_back(one_stays ? made.members[static_cast<std::size_t>(part)] : givers.at(part));
       }
       handover.push_back(*next);
       made.members.push_back(*next++);
@@ -85,12 +94,35 @@ std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands) {
   if (made.copies == 0) {
     return std::nullopt;
   }
+  if (most_copies > 0 && made.copies > most_copies) {
+    made.copies = most_copies;
+    made.members.resize(static_cast<std::size_t>(most_copies * parts));
+    for (auto& [part, ranks] : made.handovers) {
+      std::erase_if(ranks, [&](Rank rank) {
+        return rank != ranks.front() && std::ranges::find(made.members, rank) == made.members.end();
+      });
+    }
+    std::erase_if(made.handovers, [](const auto& handover) { return handover.second.size() < 2; });
+  }
   for (const PartStand& stand : stands) {
     if (std::ranges::find(made.members, stand.rank) == made.members.end()) {
       made.spare.push_back(stand.rank);
     }
   }
   return made;
+}
+
+}  // namespace
+
+std::optional<Regrid> regrid(int parts, std::vector<PartStand> stands, int most_copies) {
+  for (;;) {
+    std::optional<Regrid> made = regrid_of_those_who_stay(parts, stands, most_copies);
+    const auto leaver = std::ranges::find_if(stands, &PartStand::leaves);
+    if (made || leaver == stands.end()) {
+      return made;
+    }
+    leaver->leaves = false;
+  }
 }
 
 }  // namespace distbelief

@@ -24,6 +24,7 @@ struct PartStand {
   int copy = 0;                  ///< of the network that it was in
   std::uint32_t generation = 0;  ///< how often the network was cut anew before
   std::uint64_t ending = 0;      ///< as the run says
+  bool leaves = false;           ///< the others shall do without it, if they can
 };
 
 /// Who goes on with which part.
@@ -32,15 +33,17 @@ struct Regrid {
   std::size_t source = 0;     ///< of the stands, the first of those furthest on
   int copies = 0;             ///< that are whole
   std::vector<Rank> members;  ///< of these, as a Grid numbers them
-  std::vector<Rank> spare;    ///< of no use, as nobody has the other parts of their copies
-  /// Of each part that somebody gets who came: its first holder, and who get it.
+  /// Those who leave, and those of no use, as nobody has the other parts of their copies or fewer copies are wanted.
+  std::vector<Rank> spare;
+  /// Of each part that somebody gets who came: a holder, who may be one that leaves, and who get it.
   std::map<int, std::vector<Rank>> handovers;
 };
 
-/// As many whole copies as the holders of each part allow, with those who came in the places that are free: copies
-/// first that are whole as they are, then what is left of several. A function of the stands alone, which are in order
-/// of rank. Nothing when a part is nobody's, or no worker's state belongs to all others': the network must come from a
-/// checkpoint.
-std::optional<Regrid> regrid(int parts, const std::vector<PartStand>& stands);
+/// As many whole copies as the holders of each part allow, with those who came in the places that are free, and at most
+/// `most_copies`, if that is not 0: copies first that are whole as they are, then what is left of several. Of those who
+/// are to leave as many stay, the first of them, as it takes to have a copy. A function of the stands alone, which are
+/// in order of rank. Nothing when a part is nobody's, or no worker's state belongs to all others': the network must
+/// come from a checkpoint.
+std::optional<Regrid> regrid(int parts, std::vector<PartStand> stands, int most_copies = 0);
 
 }  // namespace distbelief

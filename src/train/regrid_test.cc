@@ -86,6 +86,58 @@ TEST(Regrid, HasNoUseForTooFewWhoCame) {
   EXPECT_TRUE(made->handovers.empty());
 }
 
+TEST(Regrid, MakesOneMoreCopyOfThoseWhoCame) {
+  const std::optional<Regrid> made = regrid(2, with_newcomers(stands_without(1, 2, {}), 2, 2));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->copies, 2);
+  EXPECT_EQ(values(made->members), (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(values(made->handovers.at(0)), (std::vector{0, 2}));
+  EXPECT_EQ(values(made->handovers.at(1)), (std::vector{1, 3}));
+}
+
+std::vector<PartStand> with_leavers(std::vector<PartStand> stands, const std::vector<int>& leavers) {
+  for (PartStand& stand : stands) {
+    stand.leaves = std::ranges::find(leavers, stand.rank.value) != leavers.end();
+  }
+  return stands;
+}
+
+TEST(Regrid, GivesUpTheCopyOfWhoLeaves) {
+  const std::optional<Regrid> made = regrid(2, with_leavers(stands_without(3, 2, {}), {2}));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(values(made->members), (std::vector{0, 1, 4, 5}));
+  EXPECT_EQ(values(made->spare), (std::vector{2, 3}));
+}
+
+TEST(Regrid, HasWhoLeavesHandOverThePartThatNobodyElseHas) {
+  const std::optional<Regrid> made = regrid(2, with_newcomers(with_leavers(stands_without(1, 2, {}), {1}), 2, 1));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(values(made->members), (std::vector{0, 2}));
+  EXPECT_EQ(values(made->spare), (std::vector{1}));
+  EXPECT_EQ(values(made->handovers.at(1)), (std::vector{1, 2}));
+}
+
+TEST(Regrid, KeepsAsManyOfThoseWhoAreToLeaveAsACopyNeeds) {
+  std::optional<Regrid> made = regrid(2, with_leavers(stands_without(1, 2, {}), {1}));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(values(made->members), (std::vector{0, 1}));
+  made = regrid(2, with_leavers(stands_without(2, 2, {}), {1, 3}));  // who have the same part
+  ASSERT_TRUE(made);
+  EXPECT_EQ(values(made->members), (std::vector{0, 1}));
+  EXPECT_EQ(values(made->spare), (std::vector{2, 3}));
+}
+
+TEST(Regrid, MakesNoMoreCopiesThanAreWanted) {
+  std::optional<Regrid> made = regrid(2, stands_without(3, 2, {}), 2);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(values(made->members), (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(values(made->spare), (std::vector{4, 5}));
+  made = regrid(2, with_newcomers(stands_without(1, 2, {}), 2, 2), 1);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(values(made->members), (std::vector{0, 1}));
+  EXPECT_TRUE(made->handovers.empty());
+}
+
 TEST(Regrid, CannotWhenAPartIsOnlyWithThoseWhoCame) {
   EXPECT_FALSE(regrid(2, with_newcomers(stands_without(1, 2, {1}), 2, 1)));
   EXPECT_FALSE(regrid(2, with_newcomers(stands_without(2, 2, {1, 3}), 4, 2)));

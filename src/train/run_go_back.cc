@@ -29,10 +29,8 @@ RunConfig without_lost_chaos(RunConfig config) {
 
 std::optional<RunConfig> Trainer::Run::config_for(int workers, std::uint64_t memory) const {
   const auto parts_before = static_cast<int>(parts_of(original));
-  const auto copies_before = static_cast<int>(replicas_of(original));
   for (int parts = std::min(parts_before, workers); parts >= 1; --parts) {
-    // Links were opened for sums beside the exchanges of parts, or were not.
-    const int copies = parts == 1 ? workers : std::min(workers / parts, copies_before);
+    const int copies = workers / parts;
     RunConfig now = original;
     now.workers = copies * parts;
     now.replicas = 0;
@@ -73,12 +71,25 @@ Trainer::Run::Going Trainer::Run::go_back(const NextTeam& next, Group& all, cons
     return Going::again;
   }
   std::uint64_t memory = 0;
-  std::optional<std::size_t> leader;
   for (std::size_t i = 0; i < count; ++i) {
     memory = memory == 0 || (told[2 * i] != 0 && told[2 * i] < memory) ? told[2 * i] : memory;
-    leader = !leader && told[2 * i + 1] != 0 ? i : leader;
   }
-  const std::optional<RunConfig> now = config_for(static_cast<int>(count), memory);
+  const auto leaves = [&](Rank rank) { return std::ranges::find(next.leaving, rank) != next.leaving.end(); };
+  const auto first_that_sees_the_folder = [&](bool may_leave) -> std::optional<std::size_t> {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (told[2 * i + 1] != 0 && (may_leave || !leaves(next.members[i]))) {
+        return i;
+      }
+    }
+    return std::nullopt;
+  };
+  std::optional<std::size_t> leader = first_that_sees_the_folder(false);
+  std::size_t stay = count - next.leaving.size();
+  if (!leader || static_cast<std::int64_t>(stay) < parts_of(original)) {  // nobody can be done without
+    leader = first_that_sees_the_folder(true);
+    stay = count;
+  }
+  const std::optional<RunConfig> now = config_for(static_cast<int>(stay), memory);
   if (!now || !leader) {
     if (self == 0) {
       observer.note(now ? fmt::format("a part of the network is lost, and no host that is left sees {}", config.out)
@@ -98,6 +109,9 @@ Trainer::Run::Going Trainer::Run::go_back(const NextTeam& next, Group& all, cons
     back.came = team.went_back->came;
   }
   std::ranges::rotate(back.team.members, back.team.members.begin() + static_cast<std::ptrdiff_t>(*leader));
+  if (stay < count) {
+    std::ranges::stable_partition(back.team.members, [&](Rank rank) { return !leaves(rank); });
+  }
   const auto places = static_cast<std::size_t>(now->workers);
   back.spare.assign(back.team.members.begin() + static_cast<std::ptrdiff_t>(places), back.team.members.end());
   back.team.members.resize(places);

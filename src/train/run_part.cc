@@ -94,7 +94,14 @@ void Trainer::Run::take_part() {
     return;
   }
   check(team.group != nullptr && team.size() == grid.processes(), "a worker for each part of each copy");
+  share_links();
   hold_part();
+}
+
+void Trainer::Run::share_links() const {
+  if (team.share_links) {
+    team.share_links(grid.parts() > 1 && grid.replicas > 1);
+  }
 }
 
 void Trainer::Run::hold_part() {
@@ -234,7 +241,8 @@ StepReport Trainer::Run::agreed(const std::function<StepReport()>& step) const {
     return report;
   }
   const Clock::time_point deadline = Clock::now() + team.patience;
-  std::array<double, 2> told = {report.stop ? 1.0 : 0.0, report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0};
+  std::array<double, 3> told = {report.stop ? 1.0 : 0.0, report.outcome == StepReport::Outcome::diverged ? 1.0 : 0.0,
+                                report.regroup ? 1.0 : 0.0};
   if (const Outcome outcome = team.group->all_reduce(told, deadline); !outcome.ok()) {
     StepReport lost = lost_report(outcome);
     lost.completed = report.outcome == StepReport::Outcome::stepped;  // what was done here stays
@@ -243,6 +251,7 @@ StepReport Trainer::Run::agreed(const std::function<StepReport()>& step) const {
     return lost;
   }
   report.stop = told[0] > 0;
+  report.regroup = told[2] > 0;
   if (told[1] > 0) {
     report.outcome = StepReport::Outcome::diverged;
     StepExchange exchange(*team.group, 0);

@@ -4,8 +4,12 @@
 // needs (GroupOptions::commit), so if one of those who live has made it, the others can make it too; if none has, all
 // leave it out, and it is made again. Who is left over ends.
 //
-// Who has come in the place of a dead worker has no part yet. It hears from the others how the network is cut, and gets
-// the part that is missing, with its optimizer state, from who has the same part of another copy.
+// Who has come, in the place of a dead worker or for one more copy, has no part yet. It hears from the others how the
+// network is cut, and gets the part that is missing, with its optimizer state, from who has the same part of another
+// copy.
+//
+// The same is done after a finished step when others have come, some are to leave, or fewer copies are wanted. Who
+// leaves meets the others too, may have to hand over its part, and ends like anybody who is left over.
 //
 // When nobody who lives has some part, or the state was not shared out yet, the network comes from the newest
 // checkpoint, cut so that it fits those who live: see Trainer::Run::go_back().
@@ -39,7 +43,7 @@ std::string workers_end_text(const std::vector<Rank>& ranks) {
   return ranks.size() == 1 ? fmt::format("worker {} ends", numbers) : fmt::format("workers {} end", numbers);
 }
 
-Outcome Trainer::Run::tell_stands(Group& all, std::vector<PartStand>& stands) {
+Outcome Trainer::Run::tell_stands(Group& all, const NextTeam& next, std::vector<PartStand>& stands) {
   std::vector<std::uint64_t> told(kStandNumbers * static_cast<std::size_t>(all.size()));
   const auto of = [&](int position) {
     return std::span(told).subspan(kStandNumbers * static_cast<std::size_t>(position), kStandNumbers);
@@ -65,7 +69,8 @@ Outcome Trainer::Run::tell_stands(Group& all, std::vector<PartStand>& stands) {
                       .part = static_cast<int>(one[kPart]),
                       .copy = static_cast<int>(one[kCopy]),
                       .generation = static_cast<std::uint32_t>(one[kGeneration]),
-                      .ending = one[kEnding]});
+                      .ending = one[kEnding],
+                      .leaves = contains_rank(next.leaving, all.members()[static_cast<std::size_t>(position)])});
   }
   return outcome;
 }
@@ -123,16 +128,18 @@ bool Trainer::Run::regroup_parts(std::uint32_t after) {
     Group& all = *groups.emplace_back(
         std::make_unique<Group>(team.group->fabric(), next->members, part_epoch(after, PartGroup::meeting)));
     std::vector<PartStand> stands;
-    if (!tell_stands(all, stands).ok() || !tell_cut(all, stands).ok()) {
+    if (!tell_stands(all, *next, stands).ok() || !tell_cut(all, stands).ok()) {
       continue;  // the next view tells who was lost now
     }
-    if (std::ranges::none_of(stands, has_part) && !somebody_died(next->members)) {
+    if (std::ranges::none_of(stands, has_part) && !somebody_died(team.group->members(), next->members)) {
       give_way();  // the others were done before they could know of those who came
       return false;
     }
     const std::uint64_t end = std::ranges::max(stands, {}, &PartStand::ending).ending;
     // The parts of a copy are in step with each other with this algorithm only.
-    const std::optional<Regrid> plan = config.algorithm == "allreduce" ? regrid(grid.parts(), stands) : std::nullopt;
+    const std::optional<Regrid> plan = config.algorithm == "allreduce"
+                                           ? regrid(grid.parts(), stands, next->most_workers / grid.parts())
+                                           : std::nullopt;
     if (!plan) {
       if (end > 0 && somebody_is_done(next->members)) {
         return false;  // who is done knew that all is written
@@ -152,8 +159,8 @@ bool Trainer::Run::somebody_is_done(const std::vector<Rank>& now) const {
   });
 }
 
-bool Trainer::Run::somebody_died(const std::vector<Rank>& now) const {
-  return std::ranges::any_of(team.group->members(), [&](Rank rank) {
+bool Trainer::Run::somebody_died(const std::vector<Rank>& before, const std::vector<Rank>& now) const {
+  return std::ranges::any_of(before, [&](Rank rank) {
     const std::optional<MemberNews> news = contains_rank(now, rank) ? std::nullopt : team.news_of(rank);
     return news && !news->why.empty();
   });
@@ -162,7 +169,9 @@ bool Trainer::Run::somebody_died(const std::vector<Rank>& now) const {
 Trainer::Run::Going Trainer::Run::go_on_with(const Regrid& plan, const NextTeam& next, Group& all, std::uint64_t end) {
   const Rank self = all.members()[static_cast<std::size_t>(all.position())];
   const bool takes_part = contains_rank(plan.members, self);
-  if (takes_part && has_place() && state.step < plan.step) {
+  const bool gives =
+      std::ranges::any_of(plan.handovers, [self](const auto& handover) { return handover.second.front() == self; });
+  if ((takes_part || gives) && has_place() && state.step < plan.step) {
     finish_prepared_step();
   }
   const auto source = static_cast<int>(plan.source);
@@ -174,28 +183,35 @@ Trainer::Run::Going Trainer::Run::go_on_with(const Regrid& plan, const NextTeam&
   if (!share_place(all, source, point, before, Clock::now() + team.patience).ok()) {
     return Going::again;
   }
-  if (takes_part && has_place()) {
+  if ((takes_part || gives) && has_place()) {
     point.carried = CarriedState::of(*replica, *strategy);
   }
   if (!hand_over(plan, next, self, point.carried).ok()) {
     return Going::again;
   }
-  // Who is left over may leave only when all others know that the group stands.
+  // Who is left over may leave only when all others know that the group stands, and who leads then opens the files.
+  if (!takes_part) {
+    leave_folder();
+  }
   if (team.formed) {
     team.formed(next.epoch);
   }
   if (!all.barrier(Clock::now() + team.patience).ok()) {
     return Going::again;
   }
+  const bool by_wish = !somebody_died(before, next.members);
   if (!takes_part) {
+    left = by_wish && contains_rank(before, self);
     give_way();
     return Going::over;
   }
-  const std::string text = changes_text(before, plan);
+  const std::string text = changes_text(before, plan, next.leaving);
+  const int copies_before = static_cast<int>(std::ssize(before)) / grid.parts();
   strategy.reset();  // it borrows the groups before
   groups.push_back(std::make_unique<Group>(all.fabric(), plan.members, next.epoch));
   team.group = groups.back().get();
   grid.replicas = plan.copies;
+  share_links();
   if (!has_place()) {
     team.spare = false;
     hold_part();
@@ -209,10 +225,15 @@ Trainer::Run::Going Trainer::Run::go_on_with(const Regrid& plan, const NextTeam&
   ending = ending_text(end);
   go_on_from(point);
   note_who_came_and_went(before, next.members);
+  for (const Rank rank : by_wish ? plan.spare : std::vector<Rank>()) {
+    if (const std::optional<MemberNews> news = team.news_of(rank); news && contains_rank(before, rank)) {
+      state.events.push_back({TeamEvent::What::left, news->who, "", state.step});
+    }
+  }
   if (team.leads()) {
-    observer.note(fmt::format("{}{} after step {}", text,
+    observer.note(fmt::format("{}{} after step {}{}", text,
                               grid.replicas == 1 ? "one copy goes on" : fmt::format("{} copies go on", grid.replicas),
-                              state.step));
+                              state.step, by_wish && copies_before != grid.replicas ? "; now " + team_text() : ""));
     if (folder && state.epoch == ended + 1) {
       observer.epoch_ended(state.last);  // which it was kept from telling
     }
@@ -260,17 +281,19 @@ void Trainer::Run::give_way() {
   leave_folder();
 }
 
-std::string Trainer::Run::changes_text(const std::vector<Rank>& before, const Regrid& plan) const {
+std::string Trainer::Run::changes_text(const std::vector<Rank>& before, const Regrid& plan,
+                                       const std::vector<Rank>& leaving) const {
   std::string text;
   std::set<int> broken;
   for (std::size_t i = 0; i < before.size(); ++i) {
-    const bool lives = contains_rank(plan.members, before[i]) || contains_rank(plan.spare, before[i]);
-    const std::optional<MemberNews> news = lives ? std::nullopt : team.news_of(before[i]);
-    if (!lives) {
+    const bool leaves = contains_rank(plan.spare, before[i]) && contains_rank(leaving, before[i]);
+    const bool stays = !leaves && (contains_rank(plan.members, before[i]) || contains_rank(plan.spare, before[i]));
+    const std::optional<MemberNews> news = stays ? std::nullopt : team.news_of(before[i]);
+    if (!stays || contains_rank(plan.spare, before[i])) {
       broken.insert(static_cast<int>(i) / grid.parts());
     }
-    if (news && !news->why.empty()) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : "; ", news->who, news->why);
+    if (news && (leaves || !news->why.empty())) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : "; ", news->who, leaves ? "leaves" : news->why);
     }
   }
   for (const Rank rank : plan.members) {
@@ -280,13 +303,16 @@ std::string Trainer::Run::changes_text(const std::vector<Rank>& before, const Re
   }
   const int copies = static_cast<int>(std::ssize(before)) / grid.parts();
   const int fewer = copies - plan.copies;
-  const std::string rest = plan.spare.empty() ? "" : workers_end_text(plan.spare);
+  std::vector<Rank> others = plan.spare;
+  std::erase_if(others, [&](Rank rank) { return contains_rank(leaving, rank); });
+  const std::string rest = others.empty() ? "" : workers_end_text(others);
   if (fewer <= 0) {
     return text + (text.empty() ? "" : ": ") + rest + (rest.empty() ? "" : "; ");
   }
+  text += text.empty() ? "" : ": ";
   text += fewer == 1 && broken.size() == 1
-              ? fmt::format(": copy {} of {} is given up", *broken.begin() + 1, copies)
-              : fmt::format(": {} of {} copies {} given up", fewer, copies, fewer == 1 ? "is" : "are");
+              ? fmt::format("copy {} of {} is given up", *broken.begin() + 1, copies)
+              : fmt::format("{} of {} copies {} given up", fewer, copies, fewer == 1 ? "is" : "are");
   return text + (rest.empty() ? "" : ", ") + rest + "; ";
 }
 

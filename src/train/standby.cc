@@ -1,10 +1,13 @@
-// Processes that come to a job when it runs, and those of them that wait until a worker dies. A standby is known to
-// the coordinator, but is no worker: no view, share or audit has it. When it is called it joins once more, as a worker
-// like any that comes late, with its data opened already.
+// Processes that come to a job when it runs, and those of them that wait: until a worker dies, or, where a network is
+// cut, until there are enough for one more copy of it. A standby is known to the coordinator, but is no worker: no
+// view, share or audit has it. When it is called it joins once more, as a worker like any that comes late, with its
+// data opened already.
 #include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "cluster/member.h"
@@ -31,6 +34,9 @@ class StandbyCalls {
                          (order != nullptr && order->what == Order::What::stop);
     const bool is_called = order != nullptr && order->what == Order::What::take_over;
     const std::scoped_lock lock(mutex_);
+    if (const auto* notice = std::get_if<Notice>(&event); notice != nullptr && notice->member != 0) {
+      notices_.push_back(*notice);
+    }
     call_ = is_over ? Call::end : is_called && call_ == Call::none ? Call::take_over : call_;
     came_.notify_all();
   }
@@ -39,11 +45,17 @@ class StandbyCalls {
     came_.wait_until(lock, deadline, [&] { return call_ != Call::none; });
     return call_;
   }
+  /// What members were said to do, since the last call.
+  std::vector<Notice> take_notices() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(notices_, {});
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable came_;
-  Call call_ = Call::none;  // guarded by mutex_
+  Call call_ = Call::none;       // guarded by mutex_
+  std::vector<Notice> notices_;  // likewise
 };
 
 }  // namespace
@@ -80,7 +92,8 @@ WorkerResult join_late(const JobAccess& job, const WorkerOptions& options,
                        const std::function<bool()>& stop_requested) {
   WorkerOptions worker = options;
   worker.late = true;
-  if (!options.standby) {
+  const bool grows = !options.standby && grows_by_copies(job.config);
+  if (!options.standby && !grows) {
     return work_in_job(job, worker, {}, nullptr, stop_requested);
   }
   worker.opened = Trainer::open(job.config);
@@ -95,6 +108,7 @@ WorkerResult join_late(const JobAccess& job, const WorkerOptions& options,
   request.role = Role::standby;
   request.find_coordinator = coordinator_finder(job.config);
   request.launch = options.launch;
+  request.grows = grows;
   request.on_event = [&calls](const MemberEvent& event) { calls(event); };
   request.progress = [] { return Progress{.operation = "waiting for a worker's death"}; };
   const Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kStandbyJoinPatience);
@@ -106,6 +120,11 @@ WorkerResult join_late(const JobAccess& job, const WorkerOptions& options,
   while (call == StandbyCalls::Call::none && !stop_requested() &&
          !(options.leave_requested && options.leave_requested())) {
     call = calls.wait(Clock::now() + kBetweenLooksForSignals);
+    for (const Notice& notice : calls.take_notices()) {
+      if (options.waits && notice.member == member.self().id) {
+        options.waits(notice.text);
+      }
+    }
   }
   if (call != StandbyCalls::Call::take_over) {
     member.leave(true, "was not needed", Clock::now() + kStandbyLeavePatience);

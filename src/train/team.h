@@ -17,8 +17,10 @@ namespace distbelief {
 
 /// Who goes on together when members were lost or have come.
 struct NextTeam {
-  std::uint32_t epoch = 0;    ///< of the new group
-  std::vector<Rank> members;  ///< in order of position, this process's among them
+  std::uint32_t epoch = 0;         ///< of the new group
+  std::vector<Rank> members;       ///< in order of position, this process's among them
+  std::vector<Rank> leaving = {};  ///< of these, where a network is cut: whom the others shall do without, if they can
+  int most_workers = 0;            ///< likewise: so many shall go on; 0: all
 };
 
 /// What people should know of a member.
@@ -59,12 +61,15 @@ struct Team {
   std::function<void(std::uint32_t epoch)> formed = {};
   /// The newest group that could be formed with members that came, or the one that stands: any time.
   std::function<std::uint32_t()> newest = {};
-  /// This member is to leave, while the others go on: any time. Null: it is never.
+  /// This member is to leave, while the others go on: any time. Null: it is never, or, where a network is cut, the next
+  /// group says so.
   std::function<bool()> leaving = {};
   /// Gets links to those that came. The epoch of the group that the others form, where they say so; else 0. Nothing
   /// when somebody cannot be reached, so that the group is not to be.
   std::function<std::optional<std::uint32_t>(const NextTeam& next)> admit = {};
   bool late = false;  ///< this member came when the others had begun, and gets all from them
+  /// Whether several threads use the group's links from now on. Null: it does not matter.
+  std::function<void(bool several)> share_links = {};
   std::function<std::optional<MemberNews>(Rank)> news_of = {};
   /// The others have given this process up and go on without it: the run's folder is theirs.
   std::function<bool()> fenced = {};

@@ -155,7 +155,8 @@ struct Trainer::Run {
   std::vector<std::unique_ptr<PartLinks>> old_links;  ///< these two: of groups before, as `groups`
   std::vector<std::unique_ptr<PartedModel>> old_parted;
   std::uint32_t generation = 0;                                        ///< how often the network was cut anew
-  bool given_up = false;                                               ///< the others go on without this worker
+  bool given_up = false;                                               ///< the others go on without this worker,
+  bool left = false;                                                   ///< because somebody wanted it so
   std::optional<RollBack> roll_back;                                   ///< how those who are left can go on
   std::function<void()> finish_prepared_step;                          ///< makes the step that others have made
   std::optional<Checkpoint> to_share_out;                              ///< the leader's: what a run goes on from,
@@ -230,6 +231,8 @@ struct Trainer::Run {
   void take_part();
   /// Its part, and all for its place, if the network is still cut.
   void hold_part();
+  /// Sums over copies are made beside the exchanges of parts: as many threads use the links as the grid wants.
+  void share_links() const;
   /// Opens the groups and links of this worker's place in the grid, as the team's group has it.
   void take_place();
   /// Makes --shares of `auto` what the speeds of all workers are now: the same for all processes. Throws ExchangeLost.
@@ -335,7 +338,7 @@ struct Trainer::Run {
   bool regroup_parts(std::uint32_t after);
   enum class Going : std::uint8_t { on, over, again };
   /// All who live, `all`, tell each other where they stand.
-  Outcome tell_stands(Group& all, std::vector<PartStand>& stands);
+  Outcome tell_stands(Group& all, const NextTeam& next, std::vector<PartStand>& stands);
   /// Who came hears how the network is cut.
   Outcome tell_cut(Group& all, const std::vector<PartStand>& stands);
   /// What another worker told, with what is each process's own.
@@ -351,7 +354,7 @@ struct Trainer::Run {
   std::optional<RunConfig> config_for(int workers, std::uint64_t memory) const;
   /// Another member has left because training is over.
   bool somebody_is_done(const std::vector<Rank>& now) const;
-  bool somebody_died(const std::vector<Rank>& now) const;
+  bool somebody_died(const std::vector<Rank>& before, const std::vector<Rank>& now) const;
   /// Another worker leads, and has the folder.
   void leave_folder();
   /// This worker ends.
@@ -360,7 +363,7 @@ struct Trainer::Run {
   void note_way_back();
   /// "2 copies of 2 stages of 1 worker, 8 micro-batches".
   std::string team_text() const;
-  std::string changes_text(const std::vector<Rank>& before, const Regrid& plan) const;
+  std::string changes_text(const std::vector<Rank>& before, const Regrid& plan, const std::vector<Rank>& leaving) const;
   void note_who_came_and_went(const std::vector<Rank>& before, const std::vector<Rank>& now);
   static std::uint64_t ending_number(const std::string& ending);
   static std::string ending_text(std::uint64_t number);

@@ -235,7 +235,8 @@ RunSummary Trainer::Run::train(const std::function<bool()>& stop_requested) {
   doing(WorkerActivity::Kind::meeting);
   const std::string who = team.late ? "" : join_team();
   const auto goes = [&] {  // this worker has no part in it any more, and nothing to write
-    summary.status = given_up ? kGivenUp : roll_back ? kGoesBack : summary.status;
+    summary.status = left ? "left" : given_up ? kGivenUp : roll_back ? kGoesBack : summary.status;
+    summary.steps = state.step;
     return given_up || roll_back;
   };
   if ((team.late && !regroup(team.group->epoch() - 1)) || (!who.empty() && !regroup(team.group->epoch()))) {

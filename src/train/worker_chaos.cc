@@ -102,11 +102,11 @@ std::unique_ptr<Fabric> with_faults(std::unique_ptr<Fabric> fabric, const RunCon
 
 std::unique_ptr<Fabric> with_lock(std::unique_ptr<Fabric> fabric, const RunConfig& config, LockedFabric*& locked) {
   locked = nullptr;
-  const bool sums_beside_parts = config.algorithm == "allreduce" && replicas_of(config) > 1;
+  const bool sums_beside_parts = config.algorithm == "allreduce";  // of one copy there are none, but others may come
   if (parts_of(config) == 1 || !(is_served(config) || sums_beside_parts)) {
     return fabric;
   }
-  auto made = std::make_unique<LockedFabric>(std::move(fabric));
+  auto made = std::make_unique<LockedFabric>(std::move(fabric), is_served(config) || replicas_of(config) > 1);
   locked = made.get();
   return made;
 }

@@ -14,6 +14,9 @@ constexpr std::chrono::microseconds kNapOutside{50};
 }  // namespace
 
 Outcome LockedFabric::wait(Transfer& transfer, Clock::time_point deadline) {
+  if (!several_) {
+    return fabric_->wait(transfer, deadline);
+  }
   const Clock::time_point began = Clock::now();
   for (;;) {
     const Clock::time_point now = Clock::now();
