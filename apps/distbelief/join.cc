@@ -73,9 +73,9 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
       "what it leases. It runs until the job ends; Ctrl-C or SIGTERM takes it out again, as 'distbelief leave' does. "
       "With\n"
       "HOST:PORT the configuration comes from the coordinator; data sets and model files must be at the same paths\n"
-      "here. Not with --servers 0. Where a network is cut over workers without servers, only with --standby: it takes\n"
-      "the place of a worker that dies, and the part of the network that this one had. Not where servers hold such a\n"
-      "network.\n"
+      "here. With --servers 0 it also takes its share of the parameters, as a server does; not with --replication 1.\n"
+      "Where a network is cut over workers without servers, only with --standby: it takes the place of a worker that\n"
+      "dies, and the part of the network that this one had. Not where servers hold such a network.\n"
       "\n"
       "With --as server it takes its share of the parameters from the other servers while training goes on, and\n"
       "answers for them. Not for sandblaster, whose servers stay as they are.\n"
@@ -112,11 +112,11 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
             name));
       }
       if (!replaces_workers(config)) {
-        throw InputError(fmt::format("{}: --algorithm {}{}: such a job takes no workers in while it runs", name,
-                                     config.algorithm,
-                                     parts_of(config) > 1 ? " with servers and a network that is cut"
-                                     : is_served(config) && config.servers == 0 ? " with --servers 0"
-                                                                                : ""));
+        throw InputError(
+            fmt::format("{}: --algorithm {}{}: such a job takes no workers in while it runs", name, config.algorithm,
+                        parts_of(config) > 1                       ? " with servers and a network that is cut"
+                        : is_served(config) && config.servers == 0 ? " with --servers 0 and --replication 1"
+                                                                   : ""));
       }
     };
     if (is_folder) {
@@ -131,8 +131,9 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
     job.options.standby = *standby;
     job.options.as_server = as_server;
     const WorkerResult result = join_late(job.access, job.options, [] { return false; });
-    fmt::print("{}\n", result.left && as_server ? "left: others have what it held"
-                       : result.left            ? fmt::format("left after step {}", result.summary.steps)
+    const bool held = as_server || (is_served(job.access.config) && job.access.config.servers == 0);
+    fmt::print("{}\n", result.left && held ? "left: others have what it held"
+                       : result.left       ? fmt::format("left after step {}", result.summary.steps)
                        : result.summary.status.empty()
                            ? *standby ? "the job ended without need of it" : "the job ended before it began"
                            : "the run is " + result.summary.status);

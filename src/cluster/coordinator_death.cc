@@ -121,7 +121,8 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     keep_the_last_servers();
     tell_server_history();
   }
-  if (record.info.role == Role::worker) {
+  const bool took_all_along = serves(record) && staying_servers().empty();  // another would find nothing here
+  if (record.info.role == Role::worker && !took_all_along) {
     replace(record);
   }
   control::Lost lost;

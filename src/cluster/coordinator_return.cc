@@ -145,7 +145,7 @@ void CoordinatorState::begin_anew(Record& record, const control::Join& join) {
   }
   if (phase_ == Phase::stopping) {
     record.outbox.push(std::make_shared<const ControlMessage>(stop_order()));
-  } else if (record.leaving && record.info.role != Role::server) {
+  } else if (record.leaving && !may_serve(record)) {  // which hear of it as what became of servers
     control::Order order;
     order.set_what(record.info.role == Role::standby ? control::Order::TAKE_OVER : control::Order::LEAVE);
     order.set_term(term_);

@@ -383,7 +383,8 @@ RunSummary Trainer::Run::work_beside(ServedLinks& links, const WorkingPart& work
   const std::unique_ptr<Replica> own =
       team.served->leads() ? std::make_unique<Replica>(graph, table, replica_options) : std::move(replica);
   TrainingState place = state;
-  WorkerBeside watched([&] { return team.served->leads() || links.leads(); }, *team.activity);
+  const auto leads = [&] { return team.served->routes == nullptr ? team.served->leads() : links.leads(); };
+  WorkerBeside watched(leads, *team.activity);
   RunSummary worked;
   RunSummary summary;
   std::exception_ptr failure;
