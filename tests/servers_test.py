@@ -193,6 +193,46 @@ class InsideOthers(ServersTest):
                 self.expect_each_sample_once_after(name, process)
 
 
+class Sandblaster(ServersTest):
+    def expect_to_go_on(self, name, process):
+        later = self.rows(name) + 15
+        self.wait_until(lambda: self.rows(name) >= later, "training to go on")
+
+    def test_its_servers_come_and_go_with_the_history(self):
+        for transport in SURVIVABLE:
+            with self.subTest(transport=transport):
+                name = transport
+                process = self.start(*self.small(name, samples=6000, noise=1), "--algorithm", "sandblaster", "--workers", "2",
+                                     "--servers", "2", "--shelves", "12", "--iterations", "100000", "--weight-decay", "0.00001",
+                                     "--transport", transport)
+                self.wait_for_steps(name, process)
+                joined = self.join(name, "--as", "server")
+                self.assertEqual(set(self.shares(process)[0]), {2, 3, 4})
+                self.expect_to_go_on(name, process)
+                self.leave(name, 2)  # which leads
+                self.line_with(process, " leads from here on")
+                self.assertIn(": 2 servers now", self.line_with(process, " left after update "))
+                self.expect_to_go_on(name, process)
+                joined.terminate()
+                self.assertEqual(joined.wait(timeout=DEADLINE), 0)
+                self.expect_to_go_on(name, process)
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 130, output)
+                self.expect_nothing_left(name)
+                self.train("--resume", self.path(name), "--iterations", str(self.summary(name)["epochs"] + 2))
+                with open(self.path(name) + "/metrics.jsonl") as file:
+                    rows = [json.loads(line) for line in file]
+                objectives = [row["objective"] for row in rows if "objective" in row]
+                for before, after in zip(objectives, objectives[1:]):
+                    self.assertLess(after, before * (1 + 1e-6))
+                evaluations = [row["evaluation_done"] for row in rows if "evaluation_done" in row]
+                self.assertEqual(set(evaluations), {6000})
+                audit = self.summary(name)["samples"]
+                self.assertEqual((audit["applied"], audit["lost"], audit["duplicated"]), (sum(evaluations), 0, 0), audit)
+                self.assertEqual(audit["leased"], audit["applied"] + audit["dropped"], audit)
+
+
 class WithoutCopies(ServersTest):
     def test_shelves_move_with_one_copy_too(self):
         name = "single"

@@ -78,7 +78,7 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
       "dies, and the part of the network that this one had. Not where servers hold such a network.\n"
       "\n"
       "With --as server it takes its share of the parameters from the other servers while training goes on, and\n"
-      "answers for them. Not for sandblaster, whose servers stay as they are.\n"
+      "answers for them.\n"
       "\n"
       "Examples:\n"
       "  distbelief join runs/team\n"

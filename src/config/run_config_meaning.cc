@@ -59,17 +59,16 @@ std::int64_t holders_of(const RunConfig& config) {
 bool parameters_may_move(const RunConfig& config) {
   // What a worker holds without a copy would be lost with it: there workers go on or end together.
   const bool has_copies = config.servers > 0 || config.replication > 1;
-  return has_shelves(config) && has_copies && !is_sandblaster(config);
+  return has_shelves(config) && has_copies;
 }
 
 bool servers_may_change(const RunConfig& config) { return config.servers > 0 && parameters_may_move(config); }
 
 std::string why_servers_stay(const RunConfig& config) {
-  return !is_served(config)       ? fmt::format("--algorithm {} has no servers", config.algorithm)
-         : is_sandblaster(config) ? "the servers of sandblaster stay as they are"
-         : config.servers == 0    ? "servers are inside the workers (--servers 0): join as a worker"
-         : parts_of(config) > 1   ? "where a network is cut the servers stay as they are"
-                                  : fmt::format("the servers of a job with {} stay as they are", config.servers);
+  return !is_served(config)     ? fmt::format("--algorithm {} has no servers", config.algorithm)
+         : config.servers == 0  ? "servers are inside the workers (--servers 0): join as a worker"
+         : parts_of(config) > 1 ? "where a network is cut the servers stay as they are"
+                                : fmt::format("the servers of a job with {} stay as they are", config.servers);
 }
 
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }

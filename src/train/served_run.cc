@@ -139,6 +139,7 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
     hooks.restore_heard = [&books](const std::string& copy) { books.become(copy); };
     hooks.work = [&books](const RequestHead& request) { return books.work(request); };
     hooks.lost = [&books](std::uint64_t worker) { books.lose(worker); };
+    hooks.plan = [this](const LeaseQuestion& /*question*/) { return no_leases(); };
   }
   const ParameterServer::Options options = {
       .update = [](std::uint64_t, int) { return UpdateOptions{}; },  // for statistics that are averaged
