@@ -1,7 +1,5 @@
 // What is different in a run whose network is cut over several workers: each has a part, which it learns from the grid;
 // what comes from files is shared out; and what one finds out all must know, as each has only its own part to look at.
-#include <malloc.h>
-
 #include <algorithm>
 #include <array>
 
@@ -19,10 +17,6 @@ namespace {
 
 /// Of the group of all processes with servers; those of copies and of servers have others.
 constexpr std::uint32_t kSpeedEpoch = 0x48;
-
-/// Memory of so many bytes goes back to the system when it is freed. Left alone, the allocator learns from messages that
-/// come before they are awaited to keep such memory, and a part then takes up to 1.6 times what its plan said.
-constexpr int kGivenBackFrom = 1 << 20;
 
 /// The state of a strategy as lists of floats; `numbers`, unless null, replace its other numbers.
 class ListVisitor : public StateVisitor {
@@ -148,7 +142,6 @@ void Trainer::Run::link_parts(Fabric& fabric, const std::vector<Rank>& members, 
   if (part_links) {
     old_links.push_back(std::move(part_links));
   }
-  (void)::mallopt(M_MMAP_THRESHOLD, kGivenBackFrom);
   part_links = std::make_unique<PartLinks>(fabric, PartLinks::Options{.members = members,
                                                                       .tensor = grid.tensor,
                                                                       .epoch = epoch,
