@@ -56,14 +56,10 @@ class ServerClient::Asked {
     reply = {};
     state_.store(State::submitted, std::memory_order_release);
   }
-  /// Asks a server in this process, and not the other thread.
   template <typename Here>
-  ReplyHere begin_here(const Here& here) {
+  void ask(const Here& here) {
     outcome = {};
-    return here(request, body_bytes(), {reply_body_.data(), reply_body_.bytes()});
-  }
-  void end_here(const ReplyHere& wait_for_reply) {
-    reply = wait_for_reply();
+    reply = here(request, body_bytes(), {reply_body_.data(), reply_body_.bytes()});
     state_.store(has_moved() ? State::stranded : State::answered, std::memory_order_release);
   }
 

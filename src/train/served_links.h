@@ -144,7 +144,6 @@ class ServedLinks {
   Shelf* find_shelf(std::size_t part, int number);
   Shelf& make_shelf(std::size_t part, int number, std::span<const float> values, OrderedServer::Options options);
   void open_port(Shelf& shelf);
-  /// For the thread of the fabric, or before it begins.
   std::unique_ptr<ServerClient> client_of(std::size_t part, ClientRole role);
   /// See ServerClient::Options::holder; Rank{}: it is not ready yet.
   std::optional<Rank> holder_of(std::size_t shelf);
@@ -200,8 +199,6 @@ class ServedLinks {
   void tell_shares(const Ownership& now);
   std::uint64_t bytes_moved(const Ownership& now) const;
 
-  // served_links_workers.cc
-
   /// Lets in who came.
   void watch_for_newcomers();
   void admit(Shelf& shelf, std::uint64_t incarnation);
@@ -211,8 +208,8 @@ class ServedLinks {
   /// Fences workers that are gone, and says how far they came.
   void watch_for_lost_workers(const std::vector<ServedTeam::LostWorker>& lost_workers);
   std::uint64_t fence(Shelf& shelf, std::uint64_t incarnation);
-  /// How far pushes of each lease have come, in all blocks of this process; nothing: it has none.
-  std::optional<std::vector<PushId>> open_leases() const;
+  /// How far pushes of each lease have come, in all blocks of this process.
+  std::vector<PushId> open_leases() const;
 
   const ServedTeam& team_;
   int shelf_count_;
