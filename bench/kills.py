@@ -24,6 +24,7 @@ SYNCHRONOUS = "kill worker 1 at 25%; kill coordinator at 40%; kill worker 2 at 5
 SERVED = "kill worker 1 at 25%; kill coordinator at 40%; kill server 1 at 55%"
 SERVERS = ["--servers", "3"]
 MOMENTUM = ["--momentum", "0.9"]
+DOWNPOUR = ["--algorithm", "downpour", "--batch", "32", "--optimizer", "adagrad", "--lr", "0.01", "--n-push", "2", "--n-fetch", "2"]
 # case: its options, and who is killed
 CASES = {
     "allreduce": (["--algorithm", "allreduce", "--batch", "128", "--lr", "0.05", *MOMENTUM], SYNCHRONOUS),
@@ -31,10 +32,8 @@ CASES = {
     "averaging": (["--algorithm", "averaging", "--batch", "32", "--lr", "0.05", *MOMENTUM, "--average-every", "10"], SYNCHRONOUS),
     "gossip": (["--algorithm", "gossip", "--batch", "32", "--lr", "0.05", *MOMENTUM], SYNCHRONOUS),
     "async": (["--algorithm", "async", "--batch", "32", "--lr", "0.01", *MOMENTUM, *SERVERS], SERVED),
-    "downpour": (["--algorithm", "downpour", "--batch", "32", "--optimizer", "adagrad", "--lr", "0.01", "--n-push", "2", "--n-fetch", "2",
-                  *SERVERS], SERVED),
-    "downpour, servers inside": (["--algorithm", "downpour", "--batch", "32", "--optimizer", "adagrad", "--lr", "0.01", "--n-push", "2",
-                                  "--n-fetch", "2", "--servers", "0"], SYNCHRONOUS),
+    "downpour": ([*DOWNPOUR, *SERVERS], SERVED),
+    "downpour, servers inside": ([*DOWNPOUR, "--servers", "0"], SYNCHRONOUS),
     "softsync": (["--algorithm", "softsync", "--batch", "32", "--lr", "0.02", *MOMENTUM, "--n", "2", *SERVERS], SERVED),
     "sync, a backup worker": (["--algorithm", "sync", "--backup-workers", "1", "--batch", "128", "--lr", "0.05", *MOMENTUM, *SERVERS],
                               SERVED),
