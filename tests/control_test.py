@@ -220,8 +220,8 @@ class Newcomers(ControlTest):
         self.assertEqual(self.summary("run")["workers_at_end"], 3)
 
     def test_are_refused_where_there_is_no_place_for_them(self):
-        self.train(*self.small("served"), "--algorithm", "downpour", "--workers", "2", "--servers", "0", "--epochs", "1",
-                   "--transport", "socket")
+        self.train(*self.small("served"), "--algorithm", "downpour", "--workers", "2", "--servers", "0", "--replication",
+                   "1", "--epochs", "1", "--transport", "socket")
         for folder, expected in ((self.path("served"), "takes no workers in while it runs"),
                                  (self.path("nowhere"), "expected the folder of a run")):
             refused = subprocess.run([job_test.PROGRAM, "join", folder], stdout=subprocess.PIPE,

@@ -115,14 +115,16 @@ class Workers(ElasticTest):
                 self.assertEqual(first.wait(timeout=DEADLINE), 0)
 
     def test_that_died_are_replaced_by_the_launcher(self):
-        name = "replaced"
-        output = self.train(*self.small(name, samples=self.SAMPLES, noise=1), *ALGORITHMS["downpour"], "--workers", "2",
-                            "--servers", "1", "--epochs", "20", "--transport", "socket", "--restarts", "1", "--chaos",
-                            "kill worker 1 at 10%")
-        self.assertRegex(output, r"\nworker 1 \(pid \d+ on \S+\) is replaced \(1 of 1 restarts\)\n")
-        self.assertRegex(output, r"\nworker 3 \(pid \d+ on \S+\) joined after update \d+: 2 workers now\n")
-        self.expect_every_sample_once(name, 20 * self.SAMPLES)
-        self.expect_nothing_left(name)
+        for servers in (1, 0):
+            with self.subTest(servers=servers):
+                name = f"replaced-{servers}"
+                output = self.train(*self.small(name, samples=self.SAMPLES, noise=1), *ALGORITHMS["downpour"], "--workers", "2",
+                                    "--servers", str(servers), "--epochs", "20", "--transport", "socket", "--restarts", "1",
+                                    "--chaos", "kill worker 1 at 10%")
+                self.assertRegex(output, r"\nworker 1 \(pid \d+ on \S+\) is replaced \(1 of 1 restarts\)\n")
+                self.assertRegex(output, rf"\nworker {2 + servers} \(pid \d+ on \S+\) joined after update \d+: 2 workers now\n")
+                self.expect_every_sample_once(name, 20 * self.SAMPLES)
+                self.expect_nothing_left(name)
 
 
 if __name__ == "__main__":

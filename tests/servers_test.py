@@ -39,7 +39,7 @@ class ServersTest(elastic_test.ElasticTest):
     def shares(self, process):
         """What each server answers for now, and how much of all was copied, in percent."""
         line = self.line_with(process, "parameters are shared out anew: ")
-        servers = {int(rank): int(percent) for rank, percent in re.findall(r"server (\d+) (\d+) %", line)}
+        servers = {int(rank): int(percent) for rank, percent in re.findall(rf"{self.HOLDER} (\d+) (\d+) %", line)}
         return servers, int(re.search(r"copied, (\d+) % of all", line)[1])
 
     def coordinator_log(self, name):
@@ -105,6 +105,132 @@ class Scenario(ServersTest, served_test.WitnessTest):
     def test_over_mpi(self):
         if "mpi" in SURVIVABLE:
             self.run_scenario("mpi-one-three-two", "mpi")
+
+
+class Inside(Scenario):
+    """The same of workers with a server inside, until only workers that came later are left, or one of the first over MPI."""
+    HOLDER = "worker"
+
+    def expect_shares(self, process, workers, copied):
+        shares, moved = self.shares(process)
+        self.assertEqual(set(shares), set(workers))
+        self.assertTrue(all(abs(share - 100 / len(workers)) <= 4 for share in shares.values()), shares)
+        self.assertTrue(abs(moved - copied) <= 5, moved)
+
+    def run_scenario(self, name, transport, *more):
+        first = 1 if transport == "socket" else 2  # under mpirun one of its own stays
+        process = self.begin(name, transport, first, 0, "downpour", *more)
+        joined = self.join(name)
+        self.assertIn(f": {first + 1} workers now", self.line_with(process, " joined after update "))
+        self.expect_shares(process, range(first + 1), 100 / (first + 1))
+        self.expect_to_go_on(name, process)
+        self.command("scale", self.path(name), "--workers", str(first + 2))
+        self.expect_shares(process, range(first + 2), 100 / (first + 2))
+        self.expect_to_go_on(name, process)
+        self.leave(name, 0)  # which leads
+        self.line_with(process, " leads from here on")
+        self.assertRegex(self.line_with(process, " left after update "), rf"^worker 0 .*: {first + 1} workers now")
+        self.expect_to_go_on(name, process)
+        joined.terminate()
+        self.assertRegex(self.line_with(process, " left after update "), rf"^worker {first} .*: {first} worker")
+        self.assertEqual(joined.wait(timeout=DEADLINE), 0)
+        self.expect_to_go_on(name, process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual(process.returncode, 130, output)
+        self.expect_nothing_left(name)
+        self.assertEqual([(event["what"], event["who"].split(" (")[0]) for event in self.summary(name)["events"]],
+                         [("joined", f"worker {first}"), ("joined", f"worker {first + 1}"), ("left", "worker 0"),
+                          ("left", f"worker {first}")])
+        epochs = self.epochs_to_end_with(name)
+        self.train("--resume", self.path(name), "--epochs", str(epochs))
+        self.expect_every_sample_once(name, epochs * self.SAMPLES)
+        self.expect_counts(name, epochs)
+
+
+class InsideOthers(ServersTest):
+    HOLDER = "worker"
+
+    def test_whoever_dies_in_the_middle_is_a_death_and_no_more(self):
+        name = "deaths"
+        process = self.begin(name, "socket", 2, 0)
+        newcomer = self.join(name)
+        self.wait_until(lambda: " and worker 2\n" in self.coordinator_log(name), "something to move")
+        newcomer.kill()
+        self.line_with(process, "lost: worker 2 ")
+        self.expect_to_go_on(name, process)
+        joined = self.join(name)
+        while len(self.shares(process)[0]) != 3:
+            pass
+        before = self.coordinator_log(name).count("shelf ")
+        leaving = subprocess.Popen([job_test.PROGRAM, "leave", self.path(name), "1"], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        self.started.append(leaving)
+        self.wait_until(lambda: self.coordinator_log(name).count("shelf ") > before, "something to move")
+        os.kill(self.pid_of_holder(name, 1), signal.SIGKILL)
+        leaving.communicate(timeout=DEADLINE)
+        self.expect_to_go_on(name, process)
+        joined.terminate()
+        coordinators = [pid for pid, words in job_test.processes_in(self.path(name)).items() if b"coordinator" in words]
+        os.kill(coordinators[0], signal.SIGKILL)
+        self.assertEqual(joined.wait(timeout=DEADLINE), 0)
+        self.expect_to_go_on(name, process)
+        self.assertIn("is the last that trains: stop the job instead", self.leave(name, 0, code=2))
+        self.expect_each_sample_once_after(name, process)
+
+    def test_they_come_to_and_leave_every_algorithm(self):
+        for algorithm in ("softsync", "backup"):
+            with self.subTest(algorithm=algorithm):
+                name = f"{algorithm}-inside"
+                process = self.begin(name, "socket", 2, 0, algorithm)
+                self.command("scale", self.path(name), "--workers", "3")
+                self.shares(process)
+                self.command("scale", self.path(name), "--workers", "2")
+                self.assertIn("worker 2 ", self.line_with(process, " left after update "))
+                self.leave(name, 0)
+                self.line_with(process, "worker 1 leads from here on")
+                self.expect_to_go_on(name, process)
+                self.expect_each_sample_once_after(name, process)
+
+
+class Sandblaster(ServersTest):
+    def expect_to_go_on(self, name, process):
+        later = self.rows(name) + 15
+        self.wait_until(lambda: self.rows(name) >= later, "training to go on")
+
+    def test_its_servers_come_and_go_with_the_history(self):
+        for transport in SURVIVABLE:
+            with self.subTest(transport=transport):
+                name = transport
+                process = self.start(*self.small(name, samples=6000, noise=1), "--algorithm", "sandblaster", "--workers", "2",
+                                     "--servers", "2", "--shelves", "12", "--iterations", "100000", "--weight-decay", "0.00001",
+                                     "--transport", transport)
+                self.wait_for_steps(name, process)
+                joined = self.join(name, "--as", "server")
+                self.assertEqual(set(self.shares(process)[0]), {2, 3, 4})
+                self.expect_to_go_on(name, process)
+                self.leave(name, 2)  # which leads
+                self.line_with(process, " leads from here on")
+                self.assertIn(": 2 servers now", self.line_with(process, " left after update "))
+                self.expect_to_go_on(name, process)
+                joined.terminate()
+                self.assertEqual(joined.wait(timeout=DEADLINE), 0)
+                self.expect_to_go_on(name, process)
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 130, output)
+                self.expect_nothing_left(name)
+                self.train("--resume", self.path(name), "--iterations", str(self.summary(name)["epochs"] + 2))
+                with open(self.path(name) + "/metrics.jsonl") as file:
+                    rows = [json.loads(line) for line in file]
+                objectives = [row["objective"] for row in rows if "objective" in row]
+                for before, after in zip(objectives, objectives[1:]):
+                    self.assertLess(after, before * (1 + 1e-6))
+                evaluations = [row["evaluation_done"] for row in rows if "evaluation_done" in row]
+                self.assertEqual(set(evaluations), {6000})
+                audit = self.summary(name)["samples"]
+                self.assertEqual((audit["applied"], audit["lost"], audit["duplicated"]), (sum(evaluations), 0, 0), audit)
+                self.assertEqual(audit["leased"], audit["applied"] + audit["dropped"], audit)
 
 
 class WithoutCopies(ServersTest):

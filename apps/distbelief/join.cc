@@ -73,13 +73,13 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
       "what it leases. It runs until the job ends; Ctrl-C or SIGTERM takes it out again, as 'distbelief leave' does. "
       "With\n"
       "HOST:PORT the configuration comes from the coordinator; data sets and model files must be at the same paths\n"
-      "here. Not with --servers 0. Where a network is cut over workers without servers, it waits until there are "
-      "enough\n"
-      "for one more copy of the network (allreduce), or until a worker dies or leaves whose place it can take; with\n"
-      "--standby only for the latter. Not where servers hold such a network.\n"
+      "here. With --servers 0 it also takes its share of the parameters, as a server does; not with --replication 1.\n"
+      "Where a network is cut over workers without servers, it waits until there are enough for one more copy of the\n"
+      "network (allreduce), or until a worker dies or leaves whose place it can take; with --standby only for the\n"
+      "latter. Not where servers hold such a network.\n"
       "\n"
       "With --as server it takes its share of the parameters from the other servers while training goes on, and\n"
-      "answers for them. Not for sandblaster, whose servers stay as they are.\n"
+      "answers for them.\n"
       "\n"
       "Examples:\n"
       "  distbelief join runs/team\n"
@@ -114,11 +114,11 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
             name, config.algorithm));
       }
       if (!replaces_workers(config)) {
-        throw InputError(fmt::format("{}: --algorithm {}{}: such a job takes no workers in while it runs", name,
-                                     config.algorithm,
-                                     parts_of(config) > 1 ? " with servers and a network that is cut"
-                                     : is_served(config) && config.servers == 0 ? " with --servers 0"
-                                                                                : ""));
+        throw InputError(
+            fmt::format("{}: --algorithm {}{}: such a job takes no workers in while it runs", name, config.algorithm,
+                        parts_of(config) > 1                       ? " with servers and a network that is cut"
+                        : is_served(config) && config.servers == 0 ? " with --servers 0 and --replication 1"
+                                                                   : ""));
       }
     };
     if (is_folder) {
@@ -137,7 +137,8 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
     };
     job.options.as_server = as_server;
     const WorkerResult result = join_late(job.access, job.options, [] { return false; });
-    fmt::print("{}\n", result.left && as_server              ? "left: others have what it held"
+    const bool held = as_server || (is_served(job.access.config) && job.access.config.servers == 0);
+    fmt::print("{}\n", result.left && held                   ? "left: others have what it held"
                        : result.left                         ? fmt::format("left after step {}", result.summary.steps)
                        : result.summary.status.empty()       ? *standby || grows_by_copies(job.access.config)
                                                                    ? "the job ended without need of it"

@@ -122,7 +122,8 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     tell_server_history();
   }
   const bool goes_anyway = rules_.grows_by_copies && record.leaving;  // with its copy, or somebody was called already
-  if (record.info.role == Role::worker && !goes_anyway) {
+  const bool took_all_along = serves(record) && staying_servers().empty();  // another would find nothing here
+  if (record.info.role == Role::worker && !goes_anyway && !took_all_along) {
     replace(record);
   }
   control::Lost lost;

@@ -109,6 +109,8 @@ control::OrderAnswer CoordinatorState::order_to_leave(const control::Order& orde
     answer.set_text("the workers of this job cannot do without each other: stop it, and go on with --resume and fewer");
   } else if (copies <= 1 && !(*found)->leaving) {
     answer.set_text(fmt::format("{} is the last that trains: stop the job instead", describe((*found)->info)));
+  } else if (rules_.workers_serve) {
+    return order_server_to_leave(**found);  // it trains until others have what it holds
   }
   if (!answer.text().empty()) {
     return answer;

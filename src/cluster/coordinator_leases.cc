@@ -208,7 +208,7 @@ void CoordinatorState::on(Record& server, const control::FenceConfirmed& confirm
   for (const auto& lease : confirmed.leases()) {
     next_pushes[lease.lease()] = lease.next_push();
   }
-  if (leases_) {
+  if (leases_ && !confirmed.holds_nothing()) {
     leases_->note_progress(found->second.member, next_pushes);
   }
   settle_fence(confirmed.incarnation());

@@ -151,7 +151,7 @@ void CoordinatorState::begin_anew(Record& record, const control::Join& join) {
   }
   if (phase_ == Phase::stopping) {
     record.outbox.push(std::make_shared<const ControlMessage>(stop_order()));
-  } else if (record.leaving && record.info.role != Role::server &&
+  } else if (record.leaving && !may_serve(record) &&  // which hear of it as what became of servers
              !(rules_.grows_by_copies && record.info.role == Role::worker)) {  // whom views tell
     control::Order order;
     order.set_what(record.info.role == Role::standby ? control::Order::TAKE_OVER : control::Order::LEAVE);

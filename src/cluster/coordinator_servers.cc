@@ -120,7 +120,7 @@ void CoordinatorState::on(Record& server, const control::ServerNews& news) {
 control::OrderAnswer CoordinatorState::order_server_to_leave(const Record& server) {
   control::OrderAnswer answer;
   const std::string who = describe(server.info);
-  if (!rules_.servers_may_change) {
+  if (!rules_.servers_may_change && !(rules_.workers_serve && rules_.workers_may_leave)) {
     answer.set_text(fmt::format("{} holds parameters, and stays", who));
   } else if (!serves(server)) {
     answer.set_text(fmt::format("{} is not ready yet: try again when it holds parameters", who));

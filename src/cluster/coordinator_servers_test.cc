@@ -203,16 +203,24 @@ TEST(CoordinatorServers, ScalingTakesOutWhoCameLast) {
 
 /// Three workers with a server inside each; the first leads.
 struct InsideJob {
-  SimulatedJob job = SimulatedJob{{.workers = 3, .workers_serve = true}};
-  std::vector<ConnectionId> workers = {job.join(), job.join(), job.join()};
+  SimulatedJob job;
+  ConnectionId launcher{};  ///< if there is one
+  std::vector<ConnectionId> workers;
 
-  InsideJob() {
+  explicit InsideJob(const JobRules& rules = {.workers = 3, .workers_serve = true}) : job(rules) {
+    if (rules.has_launcher) {
+      launcher = job.join(control::LAUNCHER);
+      job.beating = {launcher};
+    }
+    for (int i = 0; i < rules.workers; ++i) {
+      workers.push_back(job.join());
+    }
     control::LeasePlan plan;
     plan.set_samples_per_epoch(30);
     plan.set_epochs(1);
     plan.set_first_lease(1);
     job.say(workers[0], plan);
-    job.beating = {workers.begin(), workers.end()};
+    job.beating.insert(workers.begin(), workers.end());
   }
   void lose(int worker) {
     job.close(workers[static_cast<std::size_t>(worker)]);
@@ -243,6 +251,64 @@ TEST(CoordinatorServers, WorkersMayHaveThemInside) {
                                    ServerHistory::Event{What::lost, Rank{1}, ""}));
 }
 
+/// The same of which some may leave, and others come.
+struct MovingInsideJob : InsideJob {
+  explicit MovingInsideJob(int count = 3)
+      : InsideJob({.workers = count,
+                   .workers_serve = true,
+                   .has_launcher = true,
+                   .workers_may_leave = true,
+                   .launcher_starts_workers = true,
+                   .restarts = 1}) {}
+  void say_ready(ConnectionId worker, int rank) {
+    control::ServerNews news;
+    news.set_what(control::ServerHistory::Event::JOINED);
+    news.set_primary(rank);
+    job.say(worker, news);
+  }
+  control::OrderAnswer leave(int rank) {
+    control::Order order;
+    order.set_what(control::Order::LEAVE);
+    order.set_rank(rank);
+    job.say(observer, order);
+    return job.last<control::OrderAnswer>(observer);
+  }
+  ServerHistory::Event last_event() { return from_wire(job.last<control::ServerHistory>(workers[0])).events.back(); }
+
+  ConnectionId observer = job.join(control::OBSERVER);
+};
+
+TEST(CoordinatorServers, AWorkerWithOneInsideIsToldToLeaveAsAServerAndGoesOnTraining) {
+  MovingInsideJob inside;
+  EXPECT_TRUE(inside.leave(1).accepted());
+  EXPECT_EQ(inside.last_event(), (ServerHistory::Event{What::leaves, Rank{1}, ""}));
+  EXPECT_THAT(inside.job.take<control::Order>(inside.workers[1]), testing::IsEmpty());
+  inside.ask(1);
+  EXPECT_EQ(inside.job.take<control::LeaseGrant>(inside.workers[1]).size(), 1U);
+  EXPECT_TRUE(inside.leave(2).accepted());
+  EXPECT_THAT(inside.leave(0).text(), testing::HasSubstr("is the last that trains"));
+}
+
+TEST(CoordinatorServers, AWorkerThatCameServesWhenItIsReadyAndLeavesOnlyThen) {
+  MovingInsideJob inside;
+  const auto late = inside.job.join();
+  EXPECT_THAT(inside.leave(3).text(), testing::HasSubstr("is not ready yet"));
+  inside.say_ready(late, 3);
+  EXPECT_EQ(inside.last_event(), (ServerHistory::Event{What::joined, Rank{3}, "alpha"}));
+  EXPECT_TRUE(inside.leave(3).accepted());
+  EXPECT_EQ(inside.last_event(), (ServerHistory::Event{What::leaves, Rank{3}, ""}));
+}
+
+TEST(CoordinatorServers, ADeadWorkerIsReplacedUnlessItTookAllParametersAlong) {
+  for (const int count : {1, 2}) {
+    MovingInsideJob inside(count);
+    inside.lose(0);
+    const auto orders = inside.job.take<control::Order>(inside.launcher);
+    const auto starts = [](const control::Order& order) { return order.what() == control::Order::START; };
+    EXPECT_EQ(std::ranges::count_if(orders, starts), count - 1);
+  }
+}
+
 TEST(CoordinatorServers, ADeadWorkersLeaseIsGivenToOthersWhenAllThatLiveHaveFencedIt) {
   InsideJob inside;
   inside.ask(1);
@@ -256,6 +322,20 @@ TEST(CoordinatorServers, ADeadWorkersLeaseIsGivenToOthersWhenAllThatLiveHaveFenc
   const auto grant = inside.job.last<control::LeaseGrant>(inside.workers[0]);
   EXPECT_EQ(grant.lease(), lease);
   EXPECT_EQ(grant.next_push(), 1U);
+}
+
+TEST(CoordinatorServers, WhoHoldsNothingHasNoSayInHowFarALeaseIs) {
+  InsideJob inside;
+  inside.ask(1);
+  const auto lease = inside.job.last<control::LeaseGrant>(inside.workers[1]).lease();
+  inside.ask(0);
+  inside.lose(1);
+  control::FenceConfirmed nothing;
+  nothing.set_incarnation(inside.job.last<control::Lost>(inside.workers[0]).member().incarnation());
+  nothing.set_holds_nothing(true);
+  inside.confirm(0, nothing.incarnation(), lease, 2);
+  inside.job.say(inside.workers[2], nothing);
+  EXPECT_EQ(inside.job.last<control::LeaseGrant>(inside.workers[0]).next_push(), 2U);
 }
 
 TEST(CoordinatorServers, WhoDiesBeforeItHasFencedAnotherIsNotWaitedFor) {

@@ -117,10 +117,11 @@ void Member::give_back_lease(std::uint64_t lease, std::uint64_t next_push) {
   session_->say(done);
 }
 
-void Member::confirm_fence(std::uint64_t incarnation, const std::vector<LeaseProgress>& leases) {
+void Member::confirm_fence(std::uint64_t incarnation, const std::optional<std::vector<LeaseProgress>>& leases) {
   control::FenceConfirmed confirmed;
   confirmed.set_incarnation(incarnation);
-  for (const LeaseProgress& progress : leases) {
+  confirmed.set_holds_nothing(!leases);
+  for (const LeaseProgress& progress : leases.value_or(std::vector<LeaseProgress>())) {
     auto& lease = *confirmed.add_leases();
     lease.set_lease(progress.lease);
     lease.set_next_push(progress.next_push);

@@ -154,8 +154,9 @@ class Member {
     std::uint64_t lease = 0;
     std::uint64_t next_push = 0;
   };
-  /// For servers: nothing more is taken from this incarnation (of a MemberLost), and its leases have come so far.
-  void confirm_fence(std::uint64_t incarnation, const std::vector<LeaseProgress>& leases);
+  /// For servers: nothing more is taken from this incarnation (of a MemberLost), and its leases have come so far;
+  /// nothing of one that holds nothing.
+  void confirm_fence(std::uint64_t incarnation, const std::optional<std::vector<LeaseProgress>>& leases);
   /// A server's: see ServerNews. To be said again until the history has it.
   void tell_of_servers(const ServerNews& news);
 

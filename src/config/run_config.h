@@ -188,7 +188,8 @@ void settle_grid(RunConfig& config);
 bool goes_on_without_a_worker(const RunConfig& config);
 /// Whether workers can be asked to leave while the others go on.
 bool workers_may_leave(const RunConfig& config);
-/// Whether workers can come while the others train: not where a network is cut, or servers are inside workers.
+/// Whether workers can come while the others train: not where a network is cut, nor where servers are inside workers
+/// and stay as they are.
 bool takes_newcomers(const RunConfig& config);
 /// Whether workers that come take the places of dead ones, for which the others wait: where a network is cut, and
 /// workers hold it without servers.
@@ -198,7 +199,9 @@ bool awaits_replacements(const RunConfig& config);
 bool grows_by_copies(const RunConfig& config);
 /// Whether a dead worker's place can be taken by another process, in either way.
 bool replaces_workers(const RunConfig& config);
-/// Other servers may come while the job runs, and all but the last may leave.
+/// Whether parameters move to and from servers, or workers with a server inside, that come and go while the job runs.
+bool parameters_may_move(const RunConfig& config);
+/// Of servers that are processes of their own: others may come while the job runs, and all but the last may leave.
 bool servers_may_change(const RunConfig& config);
 /// Of other jobs, in words: "--algorithm allreduce has no servers".
 std::string why_servers_stay(const RunConfig& config);

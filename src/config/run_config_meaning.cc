@@ -56,16 +56,19 @@ std::int64_t holders_of(const RunConfig& config) {
   return has_shelves(config) && servers_of(config) > 1 ? config.replication : 1;
 }
 
-bool servers_may_change(const RunConfig& config) {
-  return config.servers > 0 && has_shelves(config) && !is_sandblaster(config);
+bool parameters_may_move(const RunConfig& config) {
+  // What a worker holds without a copy would be lost with it: there workers go on or end together.
+  const bool has_copies = config.servers > 0 || config.replication > 1;
+  return has_shelves(config) && has_copies;
 }
 
+bool servers_may_change(const RunConfig& config) { return config.servers > 0 && parameters_may_move(config); }
+
 std::string why_servers_stay(const RunConfig& config) {
-  return !is_served(config)       ? fmt::format("--algorithm {} has no servers", config.algorithm)
-         : config.servers == 0    ? "servers are inside the workers (--servers 0), and stay as they are"
-         : parts_of(config) > 1   ? "where a network is cut the servers stay as they are"
-         : is_sandblaster(config) ? "the servers of sandblaster stay as they are"
-                                  : fmt::format("the servers of a job with {} stay as they are", config.servers);
+  return !is_served(config)     ? fmt::format("--algorithm {} has no servers", config.algorithm)
+         : config.servers == 0  ? "servers are inside the workers (--servers 0): join as a worker"
+         : parts_of(config) > 1 ? "where a network is cut the servers stay as they are"
+                                : fmt::format("the servers of a job with {} stay as they are", config.servers);
 }
 
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }
@@ -75,7 +78,8 @@ bool workers_may_leave(const RunConfig& config) {
 }
 
 bool takes_newcomers(const RunConfig& config) {
-  return !is_of_one_process(config.algorithm) && parts_of(config) == 1 && (!is_served(config) || config.servers > 0);
+  return !is_of_one_process(config.algorithm) && parts_of(config) == 1 &&
+         (!is_served(config) || config.servers > 0 || parameters_may_move(config));
 }
 
 bool awaits_replacements(const RunConfig& config) {

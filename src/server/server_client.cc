@@ -173,17 +173,20 @@ void ServerClient::submit(std::span<const std::unique_ptr<Place>> places, std::u
   if (options_.wake) {
     options_.wake();
   }
+  std::vector<ReplyHere> replies;
   for (const std::unique_ptr<Place>* place : here) {  // while the others' requests are on their way
-    ask_here(static_cast<std::size_t>(place - places_.data()), *((**place).*channel));
+    replies.push_back(begin_here(static_cast<std::size_t>(place - places_.data()), *((**place).*channel)));
+  }
+  for (std::size_t i = 0; i < here.size(); ++i) {  // each may have to wait for its backup: all do so at the same time
+    ((**here[i]).*channel)->end_here(replies[i]);
   }
 }
 
-void ServerClient::ask_here(std::size_t place, Asked& asked) {
+ServerClient::ReplyHere ServerClient::begin_here(std::size_t place, Asked& asked) {
   if (places_[place]->here) {
-    asked.ask(places_[place]->here);
-    return;
+    return asked.begin_here(places_[place]->here);
   }
-  asked.ask([&](const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
+  return asked.begin_here([&](const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
     return options_.here(place, request, in, out);
   });
 }
@@ -199,7 +202,7 @@ Outcome ServerClient::wait(Asked& asked, Clock::time_point deadline) {
       const auto place = std::ranges::find_if(places_, [&](const std::unique_ptr<Place>& one) {
         return one->change.get() == &asked || one->read.get() == &asked;
       });
-      ask_here(static_cast<std::size_t>(place - places_.begin()), asked);
+      asked.end_here(begin_here(static_cast<std::size_t>(place - places_.begin()), asked));
     }
   }
   if (asked.outcome.ok()) {

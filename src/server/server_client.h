@@ -24,11 +24,13 @@ namespace distbelief {
 /// advance() and wake are for the thread that uses the fabric, all else for the worker's.
 class ServerClient {
  public:
+  /// Waits for the reply of a server in this process that was asked. To be called once.
+  using ReplyHere = std::function<ReplyHead()>;
   struct Server {
     Rank rank = {};
     std::vector<int> blocks = {};  ///< ascending
-    /// It lives in this process, so that no link is needed: see ServerPort::answer_here(). Who asks waits in the call.
-    std::function<ReplyHead(const RequestHead&, std::span<const std::byte>, std::span<std::byte>)> here = {};
+    /// It lives in this process, so that no link is needed: see ServerPort::begin_here().
+    std::function<ReplyHere(const RequestHead&, std::span<const std::byte>, std::span<std::byte>)> here = {};
   };
   struct Options {
     std::uint32_t view = 0;
@@ -39,7 +41,7 @@ class ServerClient {
     /// somebody will soon; nothing: nobody does any more. What was asked of one that is lost is asked again of that
     /// one; which may be this process, by `here`. Thread-safe.
     std::function<std::optional<Rank>(std::size_t server)> holder = {};
-    std::function<ReplyHead(std::size_t server, const RequestHead&, std::span<const std::byte>, std::span<std::byte>)>
+    std::function<ReplyHere(std::size_t server, const RequestHead&, std::span<const std::byte>, std::span<std::byte>)>
         here = {};
   };
   /// `fabric` and `map` are borrowed. With Options::holder the server at place i has view_of_shelf(view, i).
@@ -157,7 +159,7 @@ class ServerClient {
   /// Of a place: whoever was asked is lost. True when somebody else is asked now, or nobody is left to.
   bool ask_again(std::size_t place, Asked& asked);
   /// On the thread that waits.
-  void ask_here(std::size_t place, Asked& asked);
+  ReplyHere begin_here(std::size_t place, Asked& asked);
   /// Who asks for a change counts, where it may be asked again.
   std::uint64_t next_number() { return options_.holder ? ++changes_ : 0; }
   /// Asks one server, on the channel for changes, and waits.

@@ -56,10 +56,14 @@ class ServerClient::Asked {
     reply = {};
     state_.store(State::submitted, std::memory_order_release);
   }
+  /// Asks a server in this process, and not the other thread.
   template <typename Here>
-  void ask(const Here& here) {
+  ReplyHere begin_here(const Here& here) {
     outcome = {};
-    reply = here(request, body_bytes(), {reply_body_.data(), reply_body_.bytes()});
+    return here(request, body_bytes(), {reply_body_.data(), reply_body_.bytes()});
+  }
+  void end_here(const ReplyHere& wait_for_reply) {
+    reply = wait_for_reply();
     state_.store(has_moved() ? State::stranded : State::answered, std::memory_order_release);
   }
 

@@ -205,7 +205,8 @@ ServerPort::~ServerPort() {
   }
 }
 
-ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
+std::function<ReplyHead()> ServerPort::begin_here(const RequestHead& request, std::span<const std::byte> in,
+                                                  std::span<std::byte> out) {
   const Clock::time_point deadline = Clock::now() + options_.patience;
   std::uint64_t position = 0;
   std::optional<ReplyHead> reply;
@@ -229,18 +230,23 @@ ReplyHead ServerPort::answer_here(const RequestHead& request, std::span<const st
     now.awaits_newer = 0;
     reply = try_answer(now, in, out, position);
   }
+  return [this, answered = *reply, position, deadline] { return wait_here(answered, position, deadline); };
+}
+
+ReplyHead ServerPort::wait_here(const ReplyHead& answered, std::uint64_t position, Clock::time_point deadline) {
+  ReplyHead reply = answered;
   OrderedServer* const server = ordered_;
-  if (server != nullptr && reply->status != ReplyHead::Status::moved) {
+  if (server != nullptr && reply.status != ReplyHead::Status::moved) {
     while (!server->wait_until_durable(position, std::min(deadline, Clock::now() + kBetweenLooks)) && !nobody_waits_ &&
            Clock::now() < deadline) {
     }
     if (!server->durable(position)) {
-      reply = ReplyHead{.status = ReplyHead::Status::moved};  // nothing that may be lost is acknowledged
+      reply = {.status = ReplyHead::Status::moved};  // nothing that may be lost is acknowledged
     }
   }
-  lock.lock();
+  const std::scoped_lock lock(mutex_);
   --waiting_here_;
-  return *reply;
+  return reply;
 }
 
 void ServerPort::close() {

@@ -69,7 +69,13 @@ class ServerPort {
   bool in_a_message() const;
   /// The same for a client in this process, which waits for what it asks for, and until the backup has it too, unless
   /// that is in vain: then it is told that the blocks have moved. Thread-safe.
-  ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out);
+  ReplyHead answer_here(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out) {
+    return begin_here(request, in, out)();
+  }
+  /// The same in two parts, for who asks several ports at once: what is returned waits until the backup has it, and is
+  /// to be called once. Borrows all until then.
+  [[nodiscard]] std::function<ReplyHead()> begin_here(const RequestHead& request, std::span<const std::byte> in,
+                                                      std::span<std::byte> out);
   /// The server's parameters or its rules were changed by other means than requests: who waits may be answered.
   void server_changed();
   /// From now on nobody waits for newer parameters, nor in this process for the backup: whom they would come from may
@@ -83,6 +89,8 @@ class ServerPort {
   /// Nothing: it has to wait.
   std::optional<ReplyHead> try_answer(const RequestHead& request, std::span<const std::byte> in,
                                       std::span<std::byte> out, std::uint64_t& position);
+  /// Until the backup has it, unless that is in vain.
+  ReplyHead wait_here(const ReplyHead& answered, std::uint64_t position, Clock::time_point deadline);
   ReplyHead answer_now(const RequestHead& request, std::span<const std::byte> in, std::span<std::byte> out,
                        std::uint64_t& position);
   std::optional<ReplyHead> try_answer_open(const RequestHead& request, std::span<const std::byte> in,

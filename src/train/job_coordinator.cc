@@ -149,7 +149,7 @@ JobRules rules_of_job(const RunConfig& config, const std::string& version) {
   rules.configuration = configuration_digest(config);
   rules.workers = static_cast<int>(config.workers);
   rules.servers = static_cast<int>(processes_of(config) - config.workers);
-  rules.workers_serve = rules.servers == 0 && holders_of(config) > 1;
+  rules.workers_serve = rules.servers == 0 && (holders_of(config) > 1 || parameters_may_move(config));
   rules.parts = static_cast<int>(parts_of(config));
   rules.workers_may_leave = workers_may_leave(config);
   rules.servers_may_change = servers_may_change(config);

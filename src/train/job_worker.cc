@@ -77,7 +77,7 @@ void show_last_words(RunObserver& show, const std::filesystem::path& folder, std
 
 ControlEvents::Bond bond_of(const RunConfig& config) {
   if (is_served(config)) {
-    const bool survives = config.servers > 0 || holders_of(config) > 1;
+    const bool survives = config.servers > 0 || holders_of(config) > 1 || parameters_may_move(config);
     return survives ? ControlEvents::Bond::each_link : ControlEvents::Bond::all_or_none;
   }
   return ControlEvents::Bond::regroups;
@@ -245,7 +245,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   const bool grows = replaces_workers(config);
   if (options.late && !grows) {
     throw InputError(
-        "this job takes no workers in while it runs: servers are inside its workers, or hold a network that is cut");
+        "this job takes no workers in while it runs: servers are inside its workers, and stay as they are, or hold a "
+        "network that is cut");
   }
   if (options.as_server && !servers_may_change(config)) {
     throw InputError("the servers of this job stay as they are");
@@ -354,12 +355,12 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     const std::unique_ptr<ServedRoutes> routes = served_routes(config, founders, events, watch);
     const Role role = member.self().role;
     if (options.late && is_served_job &&
-        !meet_those_that_are_there(*growing, events, *view, role, Clock::now() + kJoinPatience)) {
+        !meet_those_that_are_there(*growing, events, *view, role, founders.inside, Clock::now() + kJoinPatience)) {
       throw Error("cannot reach the job's servers");
     }
     std::optional<Newcomers> newcomers;
     if (is_served_job && growing != nullptr) {
-      newcomers.emplace(*growing, events, *view, role);
+      newcomers.emplace(*growing, events, *view, role, founders.inside);
     }
     ServedTeam served = served_team({.member = member,
                                      .watch = watch,
@@ -367,7 +368,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                                      .questions = questions,
                                      .view = *view,
                                      .late = options.late,
-                                     .servers_may_change = servers_may_change(config),
+                                     .servers_may_change = parameters_may_move(config),
                                      .shelves = static_cast<int>(config.shelves),
                                      .routes = routes.get(),
                                      .newcomers = newcomers ? &*newcomers : nullptr},
@@ -388,10 +389,11 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                                                .note = [&](const std::string& text) { observer.note(text); }});
     }
     // The others have to agree, or to take over what a server holds; elsewhere it is this worker's end, or that of all.
+    const bool hands_over = is_served_job && served.servers_may_change && served.is_server();
     std::optional<LeaveWish> wish;
-    if (regroups || (role == Role::server && served.servers_may_change)) {
+    if (regroups || hands_over) {
       wish.emplace(member, asked_to_leave, [&] {
-        return events.stop() || events.leaves() || (role == Role::server && routes->now().leaves(served.number()));
+        return events.stop() || events.leaves() || (hands_over && routes->now().leaves(served.number()));
       });
     }
     const auto stop = [&] {
@@ -431,10 +433,10 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       result.tells =
           !events.fenced() && !result.left &&
           ((is_served_job ? leads() : tells) || (!is_served_job && summary.status == "lost" && team.takes_over()));
-      const std::string end = result.left && role == Role::server ? "left: others have what it held"
-                              : result.left                       ? fmt::format("left after step {}", summary.steps)
-                              : summary.problem.empty()           ? summary.status
-                                                                  : summary.problem;
+      const std::string end = result.left && hands_over ? "left: others have what it held"
+                              : result.left             ? fmt::format("left after step {}", summary.steps)
+                              : summary.problem.empty() ? summary.status
+                                                        : summary.problem;
       log.line(fmt::format("ends: {}{}", result.left ? end : summary.status,
                            summary.problem.empty() ? "" : ": " + summary.problem));
       if (result.tells && !observer.has_ended()) {

@@ -33,7 +33,7 @@ class LeaveWish {
             const std::stop_token& stop) {
     Clock::time_point in_vain_from = Clock::time_point::max();
     Clock::time_point next = Clock::now();
-    for (; !stop.stop_requested() && !is_in_vain_; std::this_thread::sleep_for(kBetweenLooks)) {
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(kBetweenLooks)) {
       if (!asked() || ordered()) {
         in_vain_from = Clock::time_point::max();
         continue;
@@ -44,7 +44,7 @@ class LeaveWish {
             {.what = Order::What::leave, .reason = "its process was asked to end", .rank = member.self().rank});
         next = Clock::now() + kBetweenWishes;
       }
-      is_in_vain_ = Clock::now() > in_vain_from;
+      is_in_vain_ = is_in_vain_ || Clock::now() > in_vain_from;
     }
   }
 

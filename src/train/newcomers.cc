@@ -11,12 +11,14 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenLooksForNewcomers{10};
 constexpr std::chrono::minutes kNewcomersPatience{10};  // who does not come is given up long before
 
-bool talk_to_each_other(Role one, Role other) { return one == Role::server || other == Role::server; }
+bool talk_to_each_other(Role one, Role other, bool inside) {
+  return inside || one == Role::server || other == Role::server;
+}
 
 }  // namespace
 
-Newcomers::Newcomers(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self)
-    : fabric_(fabric), events_(events), self_(self), view_(view.number) {
+Newcomers::Newcomers(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self, bool inside)
+    : fabric_(fabric), events_(events), self_(self), inside_(inside), view_(view.number) {
   for (const MemberInfo& member : view.members) {
     known_.insert(member.rank.value);
   }
@@ -28,7 +30,7 @@ Newcomers::~Newcomers() = default;
 void Newcomers::meet(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     for (const MemberInfo& member : events_.members_since(view_)) {
-      if (!known_.insert(member.rank.value).second || !talk_to_each_other(self_, member.role)) {
+      if (!known_.insert(member.rank.value).second || !talk_to_each_other(self_, member.role, inside_)) {
         continue;
       }
       const auto given_up = [&](Rank rank) { return stop.stop_requested() || events_.is_gone(rank); };
@@ -40,6 +42,7 @@ void Newcomers::meet(const std::stop_token& stop) {
       met_.push_back({.rank = member.rank,
                       .incarnation = member.incarnation,
                       .is_worker = member.role == Role::worker,
+                      .is_server = inside_ || member.role == Role::server,
                       .link = [this, met] { (void)fabric_.adopt(std::move(*met)); }});
     }
     std::this_thread::sleep_for(kBetweenLooksForNewcomers);
@@ -51,11 +54,11 @@ std::vector<ServedTeam::Newcomer> Newcomers::take() {
   return std::exchange(met_, {});
 }
 
-bool meet_those_that_are_there(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self,
+bool meet_those_that_are_there(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self, bool inside,
                                Clock::time_point deadline) {
   std::map<int, Address> peers;
   for (const MemberInfo& member : view.members) {
-    if (talk_to_each_other(self, member.role)) {
+    if (talk_to_each_other(self, member.role, inside)) {
       peers.emplace(member.rank.value, Address::parse(PeerFacts::of(member).late));
     }
   }

@@ -15,11 +15,12 @@
 namespace distbelief {
 
 /// Of a process of a job with parameter servers: meets whoever comes while the job runs, on a thread of its own, so
-/// that nobody waits for them. Two workers have nothing to say to each other, and do not meet.
+/// that nobody waits for them. Two workers have nothing to say to each other, and do not meet, unless servers are
+/// `inside` them.
 class Newcomers {
  public:
   /// All are borrowed. Those of `view`, and of views before, are no newcomers.
-  Newcomers(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self);
+  Newcomers(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self, bool inside);
   ~Newcomers();
   Newcomers(const Newcomers&) = delete;
   Newcomers& operator=(const Newcomers&) = delete;
@@ -33,6 +34,7 @@ class Newcomers {
   GrowingFabric& fabric_;
   ControlEvents& events_;
   const Role self_;
+  const bool inside_;
   std::uint64_t view_;
   std::set<int> known_;  ///< ranks; of the thread
   std::mutex mutex_;
@@ -42,7 +44,7 @@ class Newcomers {
 
 /// Of a process that comes to such a job: gets its links to those that are in `view`, as far as they live. False: not
 /// in time.
-bool meet_those_that_are_there(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self,
+bool meet_those_that_are_there(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self, bool inside,
                                Clock::time_point deadline);
 
 }  // namespace distbelief

@@ -38,6 +38,10 @@ PortionTable::Options Trainer::Run::portion_options() const {
           .backups = config.backup_portions == "on"};
 }
 
+LeaseTable::Options Trainer::Run::no_leases() const {
+  return {.samples_per_epoch = static_cast<std::int64_t>(data.train->size()), .epochs = 0};
+}
+
 struct Trainer::Run::Blasting {
   Run& run;
   ServedLinks& links;
@@ -52,6 +56,7 @@ struct Trainer::Run::Blasting {
   PortionTable::Counts audited = {};  ///< until the evaluation before
   bool enough = false;                ///< there is nothing more to gain
   bool stops_early = false;           ///< or not on what is not trained on
+  bool is_open = false;               ///< the evaluation: workers are given portions of it
 
   bool goes_on() const {
     return !enough && !stops_early && servers.ok() && summary.status == "finished" &&
@@ -150,6 +155,7 @@ struct Trainer::Run::Blasting {
 
   /// Workers begin to compute the objective at the values that the servers have.
   void begin_evaluation() {
+    is_open = false;
     const std::uint64_t low_water = books.begin(samples, run.team.served->copies());
     const VectorOrder clear = scale_order(kGradient, 0);
     std::vector<double> none;
@@ -158,8 +164,17 @@ struct Trainer::Run::Blasting {
       return;
     }
     keep_note(false);
-    books.open();
-    links.server_changed();
+    open_evaluation();
+  }
+
+  /// Not while this server is to give up the lead: the next one begins the evaluation anew, and nothing is computed in
+  /// vain.
+  void open_evaluation() {
+    if (!is_open && !links.is_to_give_up_lead()) {
+      is_open = true;
+      books.open();
+      links.server_changed();
+    }
   }
 
   bool snapshot() {
@@ -261,9 +276,9 @@ struct Trainer::Run::Blasting {
   }
 };
 
-RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& books,
-                                          const std::optional<std::string>& note,
-                                          const std::function<bool()>& stop_requested) {
+std::optional<RunSummary> Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& books,
+                                                         const std::optional<std::string>& note,
+                                                         const std::function<bool()>& stop_requested) {
   const ServedTeam& served = *team.served;
   RunSummary summary;
   summary.status = "finished";
@@ -291,6 +306,9 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
   if (blasting.servers.ok()) {
     blasting.begin_evaluation();
   }
+  if (served.routes != nullptr) {
+    served.plan_leases(no_leases(), 0);  // from here on servers may come
+  }
   const auto workers_left = [&] { return books.staying(served.workers_left()); };
   const auto somebody_died = [&] { return is_without_a_worker(); };
   Clock::time_point looked_at = Clock::now();
@@ -316,6 +334,13 @@ RunSummary Trainer::Run::lead_sandblaster(ServedLinks& links, PortionBooks& book
       blasting.evaluated(progress.sums);
       continue;
     }
+    if (!blasting.is_open && links.is_to_give_up_lead() && !stop_requested()) {  // between two evaluations
+      end_leading();
+      blasting.keep_note(false);
+      links.give_up_lead();
+      return std::nullopt;
+    }
+    blasting.open_evaluation();
     if (died || left == 0 || stop_requested()) {
       summary.status = stop_requested() && !died ? "interrupted" : "lost";
       const std::string seen = died ? "a worker is gone, and the parameters that it held" : "all workers are gone";

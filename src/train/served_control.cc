@@ -128,7 +128,7 @@ std::string ServedWatch::names_left() const {
 
 std::unique_ptr<ServedRoutes> served_routes(const RunConfig& config, const ServedFounders& founders,
                                             ControlEvents& events, const ServedWatch& watch) {
-  if (holders_of(config) < 2 && !servers_may_change(config)) {
+  if (holders_of(config) < 2 && !parameters_may_move(config)) {
     return nullptr;
   }
   const Rank first = founders.first_server();
@@ -148,12 +148,13 @@ ServedTeam served_team(const ServedControl& control, const ServedFounders& found
   team.routes = routes;
   team.servers_may_change = control.servers_may_change;
   team.shelves = control.shelves;
-  if (control.late && member.self().role == Role::server) {
-    team.is_late_server = true;
+  if (control.late) {
+    team.is_late_server = founders.inside || member.self().role == Role::server;
     for (const MemberInfo& other : control.view.members) {
-      if (other.role == Role::server) {
+      if (founders.inside || other.role == Role::server) {
         team.servers_before.push_back(other.rank);
-      } else if (other.rank.value >= founders.workers) {
+      }
+      if (other.role == Role::worker && other.rank.value >= founders.workers) {
         team.late_before.push_back({other.incarnation, other.rank});
       }
     }
@@ -181,10 +182,13 @@ ServedTeam served_team(const ServedControl& control, const ServedFounders& found
   if (control.newcomers != nullptr) {
     team.newcomers = [newcomers = control.newcomers] { return newcomers->take(); };
   }
-  team.fenced = [&member](std::uint64_t incarnation, const std::vector<PushId>& open) {
-    std::vector<Member::LeaseProgress> progress;
-    for (const PushId& push : open) {
-      progress.push_back({push.lease, push.seq});
+  team.fenced = [&member](std::uint64_t incarnation, const std::optional<std::vector<PushId>>& open) {
+    std::optional<std::vector<Member::LeaseProgress>> progress;
+    if (open) {
+      progress.emplace();
+      for (const PushId& push : *open) {
+        progress->push_back({push.lease, push.seq});
+      }
     }
     member.confirm_fence(incarnation, progress);
   };

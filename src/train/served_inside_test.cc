@@ -5,51 +5,10 @@
 #include <random>
 #include <set>
 
-#include "train/test_served_job.h"
+#include "train/test_served_changes.h"
 
 namespace distbelief {
 namespace {
-
-/// Pushes units of ones of a lease, from the first to the last, and fetches now and then. How many were acknowledged:
-/// all, unless the process is killed.
-std::uint64_t push_lease(ServedTestJob& job, int worker, std::uint64_t lease, std::uint64_t first, std::uint64_t last) {
-  ServerClient& client = job.links(worker).worker();
-  const std::vector<float> ones(job.floats(), 1.0F);
-  std::vector<float> values(job.floats());
-  const std::span<const float> part = ones;
-  for (std::uint64_t seq = first; seq < last; ++seq) {
-    if (seq % 3 == 0) {
-      client.begin_fetch();
-    }
-    client.add({&part, 1});
-    const bool sent = client.push({.id = {lease, seq}, .wants_values = seq % 2 == 0}, soon()).outcome.ok();
-    if (!sent || !client.wait_pushed(soon()).outcome.ok()) {
-      return seq;
-    }
-    if (client.fetching()) {
-      if (!client.wait_fetched(soon()).ok()) {
-        return seq + 1;
-      }
-      client.take(values);
-    }
-  }
-  return last;
-}
-
-/// What is to be done again of the lease of a worker that is lost: of all that the others have told, the least.
-std::uint64_t next_of_lease(ServedTestJob& job, const std::set<int>& living, int lost) {
-  std::uint64_t next = ~std::uint64_t{0};
-  for (const int process : living) {
-    EXPECT_TRUE(wait_until([&] { return job.fenced(process, lost).has_value(); }));
-    std::uint64_t told = 0;
-    const std::vector<PushId> leases = job.fenced(process, lost).value_or(std::vector<PushId>());
-    for (const PushId& open : leases) {
-      told = open.lease == static_cast<std::uint64_t>(lost + 1) ? open.seq : told;
-    }
-    next = std::min(next, told);
-  }
-  return next;
-}
 
 /// Whichever processes are killed one after the other while all push: what they were acknowledged is in every block
 /// once, and what others do again of their leases too.

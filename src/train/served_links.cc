@@ -231,7 +231,9 @@ void ServedLinks::open_port(Shelf& shelf) {
     }
   }
   for (const ServedTeam::LostWorker& late : late_workers_) {
-    clients.push_back({.rank = late.rank});
+    if (late.rank != team_.fabric->rank()) {
+      clients.push_back({.rank = late.rank});
+    }
   }
   for (const int server : replicated() ? known_servers_ : std::set<int>{team_.leader().value}) {
     if (server != team_.fabric->rank().value) {  // that leads, or may lead one day
@@ -254,7 +256,9 @@ void ServedLinks::open_port(Shelf& shelf) {
     shelf.sender = sender_of(shelf, shelf.ordered->log());
   }
   if (shelf.port == nullptr) {
-    shelf.port = std::make_unique<ServerPort>(*team_.fabric, *shelf.ordered, clients, std::move(answers));
+    auto port = std::make_unique<ServerPort>(*team_.fabric, *shelf.ordered, clients, std::move(answers));
+    const std::scoped_lock lock(shelves_mutex_);
+    shelf.port = std::move(port);
   } else {
     shelf.port->attach(*shelf.ordered);
     shelf.port->open();
@@ -268,10 +272,13 @@ std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRol
   for (int i = 0; i < shelf_count_; ++i) {
     const int server = now && now->of(i).primary != Ownership::kNobody ? now->of(i).primary : i % team_.servers;
     ServerClient::Server place = {.rank = team_.rank_of_server(server), .blocks = areas_[part]->placement.blocks_of(i)};
+    if (now && !linked_.contains(place.rank.value)) {
+      place.rank = team_.fabric->rank();  // it came since: this process, asked first, says that it is another
+    }
     if (place.rank == team_.fabric->rank() && !replicated()) {
       place.here = [shelf = find_shelf(part, i)](const RequestHead& request, std::span<const std::byte> in,
                                                  std::span<std::byte> out) {
-        return shelf->open_port.load()->answer_here(request, in, out);
+        return shelf->open_port.load()->begin_here(request, in, out);
       };
     }
     places.push_back(std::move(place));
@@ -283,10 +290,12 @@ std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRol
   if (replicated()) {
     options.holder = [this](std::size_t shelf) { return holder_of(shelf); };
     options.here = [this](std::size_t shelf, const RequestHead& request, std::span<const std::byte> in,
-                          std::span<std::byte> out) {
+                          std::span<std::byte> out) -> ServerClient::ReplyHere {
       const Shelf* own = find_shelf(0, static_cast<int>(shelf));
-      ServerPort* port = own == nullptr ? nullptr : own->open_port.load();
-      return port == nullptr ? ReplyHead{.status = ReplyHead::Status::moved} : port->answer_here(request, in, out);
+      if (ServerPort* port = own == nullptr ? nullptr : own->open_port.load(); port != nullptr) {
+        return port->begin_here(request, in, out);
+      }
+      return [] { return ReplyHead{.status = ReplyHead::Status::moved}; };
     };
   }
   return std::make_unique<ServerClient>(*team_.fabric, areas_[part]->map, places, std::move(options));
@@ -343,8 +352,8 @@ void ServedLinks::server_changed() {
 void ServedLinks::let_all_go() {
   const std::scoped_lock lock(shelves_mutex_);
   for (const std::unique_ptr<Shelf>& shelf : shelves_) {
-    if (ServerPort* port = shelf->open_port; port != nullptr) {
-      port->let_all_go();
+    if (shelf->port != nullptr) {  // or it is to be handed over, and who asked before waits for its backup
+      shelf->port->let_all_go();
     }
   }
 }
@@ -354,7 +363,7 @@ std::string ServedLinks::broken() {
   return broken_;
 }
 
-std::vector<PushId> ServedLinks::open_leases() const {
+std::optional<std::vector<PushId>> ServedLinks::open_leases() const {
   std::map<std::uint64_t, std::uint64_t> next;  // by lease
   std::map<std::uint64_t, std::size_t> known;   // by how many shelves
   std::size_t shelves = 0;
@@ -370,6 +379,9 @@ std::vector<PushId> ServedLinks::open_leases() const {
       at->second = std::min(at->second, open.seq);
       ++known[open.lease];
     }
+  }
+  if (shelves == 0) {
+    return std::nullopt;
   }
   std::vector<PushId> open;
   for (const auto& [lease, seq] : next) {
@@ -411,105 +423,6 @@ std::uint64_t ServedLinks::pushes() {
 std::vector<std::string> ServedLinks::take_news() {
   const std::scoped_lock lock(shelves_mutex_);
   return std::exchange(news_, {});
-}
-
-void ServedLinks::watch_for_newcomers() {
-  if (!team_.newcomers) {
-    return;
-  }
-  for (const ServedTeam::Newcomer& newcomer : team_.newcomers()) {
-    if (newcomer.is_worker) {
-      late_workers_.push_back({newcomer.incarnation, newcomer.rank});
-      for (Shelf* shelf : answering_shelves()) {
-        admit(*shelf, newcomer.incarnation);
-      }
-    }
-    bool linked = false;
-    on_link_thread([&] {
-      newcomer.link();
-      linked = newcomer.rank.value < team_.fabric->size();  // or it was gone before
-      for (Shelf* shelf : moving_) {
-        if (shelf->port != nullptr) {
-          shelf->port->add_client(
-              {.rank = newcomer.rank, .role = newcomer.is_worker ? ClientRole::worker : ClientRole::leader});
-        }
-      }
-      if (!newcomer.is_worker && linked) {
-        linked_.insert(newcomer.rank.value);
-      }
-    });
-    if (!newcomer.is_worker && linked) {
-      known_servers_.insert(newcomer.rank.value);
-    }
-  }
-}
-
-void ServedLinks::admit(Shelf& shelf, std::uint64_t incarnation) {
-  std::uint64_t position = 0;
-  (void)shelf.ordered->answer({.kind = RequestHead::Kind::admit, .incarnation = incarnation}, {}, {}, position);
-}
-
-std::vector<ServedLinks::Shelf*> ServedLinks::answering_shelves() {
-  std::vector<Shelf*> own;
-  const std::scoped_lock lock(shelves_mutex_);
-  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
-    if (shelf->open_port != nullptr) {
-      own.push_back(shelf.get());
-    }
-  }
-  return own;
-}
-
-std::vector<ServedLinks::Shelf*> ServedLinks::primary_shelves() {
-  std::vector<Shelf*> own = answering_shelves();
-  const std::scoped_lock lock(shelves_mutex_);
-  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
-    if (shelf->hands_over) {
-      own.push_back(shelf.get());
-    }
-  }
-  return own;
-}
-
-std::uint64_t ServedLinks::fence(Shelf& shelf, std::uint64_t incarnation) {
-  std::uint64_t position = 0;
-  (void)shelf.ordered->answer({.kind = RequestHead::Kind::fence, .incarnation = incarnation}, {}, {}, position);
-  if (ServerPort* port = shelf.open_port; port != nullptr) {
-    port->server_changed();
-  }
-  return position;
-}
-
-/// The coordinator lets nothing move until all servers have confirmed, and each of them knows by then who held what
-/// when the worker was lost: so every shelf is fenced by one who answers for it, or before anybody does again.
-void ServedLinks::watch_for_lost_workers(const std::vector<ServedTeam::LostWorker>& lost_workers) {
-  for (const ServedTeam::LostWorker& lost : lost_workers) {
-    lost_workers_.push_back(lost);
-    Fence& made = fences_.emplace_back(Fence{.incarnation = lost.incarnation});
-    for (Shelf* shelf : primary_shelves()) {
-      if (team_.is_late(lost.rank)) {
-        admit(*shelf, lost.incarnation);  // it may have gone before it was there
-      }
-      if (shelf->part == static_cast<std::size_t>(team_.part_of(lost.rank))) {
-        made.positions.emplace_back(shelf, fence(*shelf, lost.incarnation));
-      }
-    }
-    if (hooks_.lost) {
-      hooks_.lost(lost.incarnation);
-    }
-    for (Shelf* shelf : answering_shelves()) {
-      shelf->open_port.load()->server_changed();  // there may be something to do for who waits
-    }
-  }
-  // What is told has to stay true, whoever of the two holders is lost.
-  std::erase_if(fences_, [&](const Fence& fence) {
-    const bool durable =
-        std::ranges::all_of(fence.positions, [](const auto& at) { return at.first->ordered->durable(at.second); });
-    if (durable && team_.fenced) {
-      team_.fenced(fence.incarnation, open_leases());
-    }
-    return durable;
-  });
 }
 
 }  // namespace distbelief

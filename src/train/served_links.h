@@ -119,7 +119,7 @@ class ServedLinks {
     std::unique_ptr<ParameterServer> server;  ///< these two: null when it is not held any more
     std::unique_ptr<OrderedServer> ordered;
     std::unique_ptr<ReplicaReceiver> receiver;     ///< these seven: of the thread of the fabric; a backup's
-    std::unique_ptr<ServerPort> port;              ///< of one that is a primary, or was
+    std::unique_ptr<ServerPort> port;              ///< of one that is a primary, or was; made under shelves_mutex_
     std::unique_ptr<ReplicaSender> sender;         ///< a primary's; after the port, whose memory it sends from
     std::unique_ptr<ReplicaSender> copy_sender;    ///< likewise: to who is coming
     std::unique_ptr<ReplicaSender> old_sender;     ///< likewise: to a backup that is let go
@@ -144,6 +144,7 @@ class ServedLinks {
   Shelf* find_shelf(std::size_t part, int number);
   Shelf& make_shelf(std::size_t part, int number, std::span<const float> values, OrderedServer::Options options);
   void open_port(Shelf& shelf);
+  /// For the thread of the fabric, or before it begins.
   std::unique_ptr<ServerClient> client_of(std::size_t part, ClientRole role);
   /// See ServerClient::Options::holder; Rank{}: it is not ready yet.
   std::optional<Rank> holder_of(std::size_t shelf);
@@ -199,6 +200,8 @@ class ServedLinks {
   void tell_shares(const Ownership& now);
   std::uint64_t bytes_moved(const Ownership& now) const;
 
+  // served_links_workers.cc
+
   /// Lets in who came.
   void watch_for_newcomers();
   void admit(Shelf& shelf, std::uint64_t incarnation);
@@ -208,8 +211,8 @@ class ServedLinks {
   /// Fences workers that are gone, and says how far they came.
   void watch_for_lost_workers(const std::vector<ServedTeam::LostWorker>& lost_workers);
   std::uint64_t fence(Shelf& shelf, std::uint64_t incarnation);
-  /// How far pushes of each lease have come, in all blocks of this process.
-  std::vector<PushId> open_leases() const;
+  /// How far pushes of each lease have come, in all blocks of this process; nothing: it has none.
+  std::optional<std::vector<PushId>> open_leases() const;
 
   const ServedTeam& team_;
   int shelf_count_;

@@ -1,5 +1,5 @@
-// Who leads, of the servers: whoever answers for the first shelf, as it or its backup has the books. What it keeps for the
-// next one, how it gives the lead up, and what it says of leases.
+// Who leads, of the servers: whoever answers for the first shelf, as it or its backup has the books. What it keeps for
+// the next one, how it gives the lead up, and what it says of leases.
 #include "train/served_links.h"
 
 namespace distbelief {
@@ -17,8 +17,10 @@ void ServedLinks::begin_leading() {
   if (areas_.front()->leader != nullptr) {
     return;  // it has led before
   }
-  areas_.front()->leader = client_of(0, ClientRole::leader);
-  on_link_thread([this] { clients_.push_back(areas_.front()->leader.get()); });
+  on_link_thread([this] {
+    areas_.front()->leader = client_of(0, ClientRole::leader);
+    clients_.push_back(areas_.front()->leader.get());
+  });
 }
 
 void ServedLinks::give_up_lead() {

@@ -417,8 +417,8 @@ void ServedLinks::tell_shares(const Ownership& now) {
         fmt::format("{}{} {:.0f} %", shares.empty() ? "" : ", ", team_.name_of_server(server), percent(bytes, all));
   }
   const std::scoped_lock lock(shelves_mutex_);
-  news_.push_back(fmt::format("parameters are shared out anew: {}; {} were copied, {:.0f} % of all that servers hold",
-                              shares, bytes_text(fresh), percent(fresh, held)));
+  news_.push_back(fmt::format("parameters are shared out anew: {}; {} were copied, {:.0f} % of all that {}s hold",
+                              shares, bytes_text(fresh), percent(fresh, held), team_.kind_of_server()));
 }
 
 /// To be told once for all shelves of which it is true.

@@ -5,7 +5,8 @@
 #include <set>
 #include <thread>
 
-#include "train/test_served_job.h"
+#include "params/lbfgs/vector_space.h"
+#include "train/test_served_changes.h"
 
 namespace distbelief {
 namespace {
@@ -47,28 +48,6 @@ void expect_no_push_lost_while(const Job::Options& options, std::uint64_t least_
   std::vector<std::uint64_t> heard = job.heard(job.table().leader());
   EXPECT_EQ(heard.size(), all_pushes);
   EXPECT_EQ(std::set<std::uint64_t>(heard.begin(), heard.end()).size(), heard.size());
-}
-
-bool wait_until_settled(Job& job, const std::vector<int>& servers) {
-  const bool settled = wait_until([&] {
-    return std::ranges::all_of(servers,
-                               [&](int server) { return job.table().lives(server) && job.server(server).settled(); });
-  });
-  const Ownership table = job.table();
-  for (int shelf = 0; !settled && shelf < table.shelves(); ++shelf) {
-    const Ownership::Holders& holders = table.of(shelf);
-    ADD_FAILURE() << "shelf " << shelf << ": " << holders.primary << " " << holders.backup << " " << holders.coming
-                  << ", step " << static_cast<int>(table.step(shelf));
-  }
-  return settled;
-}
-
-int shelves_with(const Ownership& table, int server) {
-  int shelves = 0;
-  for (int shelf = 0; shelf < table.shelves(); ++shelf) {
-    shelves += table.of(shelf).primary == server ? 1 : 0;
-  }
-  return shelves;
 }
 
 TEST(ServedMoves, OneServerBecomesThreeAndTwo) {
@@ -144,45 +123,12 @@ TEST(ServedMoves, WhoLeavesMayDieInTheMiddleOfIt) {
   }
 }
 
-/// What the threads do that lead, of these servers: whoever leads keeps a note with its number, and gives the lead up
-/// when it is to.
-class Leaders {
- public:
-  explicit Leaders(Job& job) : job_(job) {}
-  void look_after(const std::vector<int>& servers) {
-    for (const int server : servers) {
-      ServedLinks& links = job_.server(server);
-      if (leader_ != server && links.leads()) {
-        EXPECT_TRUE(leader_ == Ownership::kNobody || std::ranges::count(servers, leader_) == 0)
-            << server << " leads, and so does " << leader_;
-        found_ = links.note();
-        leader_ = server;
-        links.begin_leading();
-        links.keep_note("of " + std::to_string(server));
-      }
-      if (leader_ == server && links.is_to_give_up_lead()) {
-        links.keep_note("the last of " + std::to_string(server));
-        links.give_up_lead();
-        leader_ = Ownership::kNobody;
-      }
-    }
-  }
-  int leader() const { return leader_; }
-  /// The note that the leader found.
-  const std::string& found() const { return found_; }
-
- private:
-  Job& job_;
-  int leader_ = Ownership::kNobody;
-  std::string found_;
-};
-
 TEST(ServedMoves, WhoLeadsMayLeaveAndTheNextOneAfterIt) {
   for (unsigned seed = 0; seed < tries(4U); ++seed) {
     for (const int copies : {1, 2}) {
       expect_no_push_lost_while({.servers = 2, .floats = 100'000, .copies = copies, .newcomers = 1}, 40, seed,
                                 [&](Job& job, std::mt19937& draw) {
-                                  Leaders leaders(job);
+                                  TestLeaders leaders(job);
                                   job.add_server();
                                   std::vector<int> servers = {0, 1, 2};
                                   leaders.look_after({0});
@@ -212,7 +158,7 @@ TEST(ServedMoves, WhoGivesTheLeadUpAndWhoGetsItMayDieMeanwhile) {
   for (unsigned seed = 0; seed < tries(12U); ++seed) {
     expect_no_push_lost_while({.servers = 3, .floats = 100'000, .newcomers = 1}, 40, seed,
                               [&](Job& job, std::mt19937& draw) {
-                                Leaders leaders(job);
+                                TestLeaders leaders(job);
                                 std::vector<int> servers = {0, 1, 2};
                                 leaders.look_after(servers);
                                 job.ask_to_leave(0);
@@ -254,7 +200,7 @@ TEST(ServedMoves, OthersMayDieWhileSomebodyComesOrGoes) {
                                 const int next = left[draw() % 2];
                                 job.kill_servers({next});
                                 std::erase(left, next);
-                                Leaders leaders(job);
+                                TestLeaders leaders(job);
                                 ASSERT_TRUE(wait_until([&] {
                                   leaders.look_after(left);  // of whom the newcomer may have come to lead
                                   return job.server(newcomer).may_leave();
@@ -285,6 +231,55 @@ TEST(ServedMoves, AWorkerThatIsLostMeanwhileIsFencedOnEveryShelf) {
     EXPECT_EQ(fenced.wait_pushed(soon()).status, ReplyHead::Status::fenced);
     const std::vector<float> values = fetched(job, 1);
     EXPECT_EQ(std::set<float>(values.begin(), values.end()), std::set<float>{-23.0F});
+  }
+}
+
+/// What a leader of L-BFGS orders after each evaluation, to which a worker has pushed units of ones: sums and lengths
+/// are whole numbers, so that a vector with one push too few or too many, or from another moment, is seen at once.
+void evaluate_until(Job& job, const std::atomic<bool>& done) {
+  constexpr VectorName kSum = kFirstFree;
+  constexpr std::uint64_t kUnits = 3;
+  ServerClient& leader = job.server(0).leader();
+  ServerClient& worker = job.links(0).worker();
+  const std::vector<float> ones(job.floats(), 1.0F);
+  const std::span<const float> part = ones;
+  const std::vector<VectorOrder> orders = {axpy_order(1, kGradient, kSum), dot_order(kSum, kSum),
+                                           scale_order(kGradient, 0)};
+  std::vector<double> dots;
+  for (std::uint64_t units = 0; !done || units < 5 * kUnits;) {
+    for (std::uint64_t i = 0; i < kUnits; ++i) {
+      worker.add({&part, 1});
+      ASSERT_TRUE(worker.push({.id = {++units, 0}}, soon()).outcome.ok());
+    }
+    ASSERT_TRUE(worker.wait_pushed(soon()).outcome.ok());
+    ASSERT_TRUE(leader.run_vectors(orders, units + 1, dots, soon()).outcome.ok());
+    const auto sum = static_cast<double>(units);
+    ASSERT_EQ(dots.at(0), static_cast<double>(job.floats()) * sum * sum);
+  }
+}
+
+TEST(ServedMoves, VectorsMoveAlongInTheMiddleOfAnEvaluation) {
+  const ParameterServer::Options options = {.update = [](std::uint64_t, int) { return UpdateOptions{}; },
+                                            .keeps_vectors = true};
+  for (unsigned seed = 0; seed < tries(6U); ++seed) {
+    Job job({.workers = 1, .servers = 2, .floats = 96'000, .newcomers = 2}, options);
+    std::atomic<bool> done = false;
+    std::jthread evaluations([&] { evaluate_until(job, done); });
+    std::mt19937 draw(seed);
+    nap(draw);
+    const int first = job.add_server();
+    nap(draw);
+    if (seed % 2 == 0) {
+      EXPECT_TRUE(wait_until_settled(job, {0, 1, first}));
+      job.ask_to_leave(1);
+      nap(draw);
+      EXPECT_TRUE(wait_until([&] { return job.server(1).may_leave(); }));
+      job.end_server(1);
+    } else {
+      job.kill_servers({first});
+      EXPECT_TRUE(wait_until_settled(job, {0, 1, job.add_server()}));
+    }
+    done = true;
   }
 }
 

@@ -139,6 +139,7 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
     hooks.restore_heard = [&books](const std::string& copy) { books.become(copy); };
     hooks.work = [&books](const RequestHead& request) { return books.work(request); };
     hooks.lost = [&books](std::uint64_t worker) { books.lose(worker); };
+    hooks.plan = [this](const LeaseQuestion& /*question*/) { return no_leases(); };
   }
   const ParameterServer::Options options = {
       .update = [](std::uint64_t, int) { return UpdateOptions{}; },  // for statistics that are averaged
@@ -383,7 +384,8 @@ RunSummary Trainer::Run::work_beside(ServedLinks& links, const WorkingPart& work
   const std::unique_ptr<Replica> own =
       team.served->leads() ? std::make_unique<Replica>(graph, table, replica_options) : std::move(replica);
   TrainingState place = state;
-  WorkerBeside watched([&] { return team.served->leads() || links.leads(); }, *team.activity);
+  const auto leads = [&] { return team.served->routes == nullptr ? team.served->leads() : links.leads(); };
+  WorkerBeside watched(leads, *team.activity);
   RunSummary worked;
   RunSummary summary;
   std::exception_ptr failure;

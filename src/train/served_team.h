@@ -32,7 +32,7 @@ struct ServedTeam {
   ServedRoutes* routes = nullptr;
   bool servers_may_change = false;  ///< others may come, and some of them go
   int shelves = 0;                  ///< of those, as the user wants; 0: see shelves_of()
-  /// This process is a server that came later; and the workers that came before it did, and are still there.
+  /// This process is a server, or has one inside, that came later.
   bool is_late_server = false;
   Clock::duration patience = std::chrono::minutes(10);  ///< for whoever lives but does not answer
 
@@ -46,8 +46,10 @@ struct ServedTeam {
     std::uint64_t incarnation = 0;
     Rank rank = {};
   };
+  /// Of a process that came later: workers that came later too, before it did, and are still there, itself if it is
+  /// one; and servers.
   std::vector<LostWorker> late_before = {};
-  std::vector<Rank> servers_before = {};                     ///< likewise servers
+  std::vector<Rank> servers_before = {};
   std::function<void(const ServerNews&)> tell = {};          ///< a server's
   std::function<std::vector<LostWorker>()> newly_lost = {};  ///< a server's
   /// Somebody who came while the job runs. `link` is to be called on the thread that uses the fabric, before anything
@@ -55,7 +57,8 @@ struct ServedTeam {
   struct Newcomer {
     Rank rank = {};
     std::uint64_t incarnation = 0;
-    bool is_worker = true;
+    bool is_worker = true;  ///< these two: one of them or, where servers are inside workers, both
+    bool is_server = false;
     std::function<void()> link = {};
   };
   std::function<std::vector<Newcomer>()> newcomers = {};  ///< since the last call
@@ -69,7 +72,8 @@ struct ServedTeam {
     int servers = 0;  ///< that there are now
   };
   std::function<std::vector<Change>()> changes = {};                           ///< since the last call; the leader's
-  std::function<void(std::uint64_t, const std::vector<PushId>&)> fenced = {};  ///< a server's answer to that
+  /// A server's answer to that: how far leases are in all that it holds; nothing: it holds nothing.
+  std::function<void(std::uint64_t, const std::optional<std::vector<PushId>>&)> fenced = {};
   /// A server's: workers that live and, unless servers are inside, are not done, by incarnation.
   std::function<std::vector<std::uint64_t>()> workers_left = {};
   std::function<std::string()> names_left = {};  ///< the leader's: of those workers, for people
@@ -87,8 +91,10 @@ struct ServedTeam {
     return kind_of_server() + " " + std::to_string(rank_of_server(server).value);
   }
   std::string kind_of_server() const { return inside ? "worker" : "server"; }
-  bool is_worker() const { return fabric->rank().value < workers || (is_late(fabric->rank()) && !is_late_server); }
-  bool is_late(Rank worker) const { return !inside && worker.value >= workers + servers; }
+  bool is_worker() const {
+    return inside || fabric->rank().value < workers || (is_late(fabric->rank()) && !is_late_server);
+  }
+  bool is_late(Rank worker) const { return worker.value >= workers + (inside ? 0 : servers); }
   bool is_server() const { return inside || !is_worker(); }
   /// The parameters of a worker that is lost are lost with it.
   bool ends_with_a_worker() const { return inside && routes == nullptr; }

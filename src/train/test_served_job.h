@@ -21,8 +21,8 @@
 
 namespace distbelief {
 
-/// For tests: workers and servers on threads of this process, which die when the test says so, and come and go. What each process
-/// hears of the others it hears from here.
+/// For tests: workers and servers on threads of this process, which die when the test says so, and come and go. What
+/// each process hears of the others it hears from here.
 class ServedTestJob {
  public:
   struct Options {
@@ -30,7 +30,7 @@ class ServedTestJob {
     int servers = 2;
     std::int64_t floats = 20'000;
     int copies = 2;
-    int newcomers = 0;    ///< servers that may join
+    int newcomers = 0;    ///< servers, or workers with one inside, that may join
     bool inside = false;  ///< a server is inside each worker
   };
   ServedTestJob(int workers, int servers, std::int64_t floats, const ParameterServer::Options& options)
@@ -45,6 +45,9 @@ class ServedTestJob {
     table_.add("a.weight", {.name = "weight", .shape = {job.floats}, .init = {}});
     start_.assign(static_cast<std::size_t>(table_.size()), 0.0F);
     processes_.resize(fabrics_.size());
+    for (int server = 0; server < servers_; ++server) {
+      serving_.insert(server);
+    }
     for (int rank = 0; rank < first_server_ + servers_; ++rank) {
       begin(rank);
     }
@@ -81,6 +84,16 @@ class ServedTestJob {
   void end_server(int number) {
     processes_[static_cast<std::size_t>(first_server_ + number)]->links.reset();
     fabrics_[static_cast<std::size_t>(first_server_ + number)].reset();
+    const std::scoped_lock lock(mutex_);
+    serving_.erase(number);
+    for (auto& [incarnation, unconfirmed] : fences_) {
+      unconfirmed.erase(number);
+    }
+  }
+  /// The same of a worker with a server inside.
+  void end_worker(int number) {
+    end_server(number);
+    lose_worker(number);
   }
   /// As a kill -9 of all of them would, in the middle of whatever they do. `gone`: returns when nobody uses any more
   /// what was theirs.
@@ -103,13 +116,13 @@ class ServedTestJob {
       lost_.push_back(number);
       history_.push_back({.what = ServerHistory::What::lost, .rank = Rank{first_server_ + number}});
       if (job_.inside) {
-        lost_workers_.push_back({static_cast<std::uint64_t>(number + 1), Rank{number}});
+        lose_worker_locked(number);
       }
     }
   }
   void lose_worker(int rank) {
     const std::scoped_lock lock(mutex_);
-    lost_workers_.push_back({static_cast<std::uint64_t>(rank + 1), Rank{rank}});
+    lose_worker_locked(rank);
   }
   /// What a server said of a worker that is fenced; nothing: it has not yet.
   std::optional<std::vector<PushId>> fenced(int server, int worker) {
@@ -156,7 +169,12 @@ class ServedTestJob {
                     .servers_may_change = job_.newcomers > 0,
                     .shelves = 12,
                     .patience = std::chrono::seconds(60),
-                    .tell = [this](const ServerNews& news) { note(news); },
+                    .tell =
+                        [this, &process](const ServerNews& news) {
+                          if (!process.killed) {
+                            note(news);
+                          }
+                        },
                     .newly_lost =
                         [this, told = std::size_t{0}]() mutable {
                           const std::scoped_lock lock(mutex_);
@@ -169,22 +187,28 @@ class ServedTestJob {
                           const std::scoped_lock lock(mutex_);
                           std::vector<ServedTeam::Newcomer> came;
                           for (; met < known_servers_.size(); ++met) {
-                            came.push_back({.rank = known_servers_[met], .is_worker = false, .link = [] {}});
+                            came.push_back({.rank = known_servers_[met],
+                                            .incarnation = incarnation_of_rank(known_servers_[met].value),
+                                            .is_worker = job_.inside,
+                                            .is_server = true,
+                                            .link = [] {}});
                           }
                           return came;
                         },
                     .fenced =
-                        [this, rank](std::uint64_t incarnation, const std::vector<PushId>& open) {
+                        [this, rank](std::uint64_t incarnation, const std::optional<std::vector<PushId>>& open) {
                           const std::scoped_lock lock(mutex_);
-                          for (const PushId& push : open) {
-                            fenced_[{rank, incarnation}].push_back(push);
-                          }
-                          fenced_[{rank, incarnation}];
+                          const PushId any = {incarnation, ~std::uint64_t{0}};  // its lease has its number
+                          fenced_[{rank, incarnation}] = open.value_or(std::vector<PushId>{any});
+                          fences_[incarnation].erase(rank - first_server_);
                         },
                     .leader_left = [&process] { return process.killed.load(); }};
     if (rank >= first_server_ + servers_) {
       process.team.is_late_server = true;
       process.team.servers_before = known_servers_;
+      for (const Rank late : job_.inside ? known_servers_ : std::vector<Rank>()) {
+        process.team.late_before.push_back({incarnation_of_rank(late.value), late});
+      }
     }
     ServedLinks::Hooks hooks;
     hooks.heard = [&process](const RequestHead& request, const ReplyHead& reply, std::string_view) {
@@ -203,9 +227,18 @@ class ServedTestJob {
     process.links = std::make_unique<ServedLinks>(process.team, std::vector<ServedLinks::Space>{{&table_, start_}},
                                                   *rule_, options_, hooks);
   }
+  static std::uint64_t incarnation_of_rank(int rank) { return static_cast<std::uint64_t>(rank + 1); }
+  void lose_worker_locked(int rank) {
+    lost_workers_.push_back({incarnation_of_rank(rank), Rank{rank}});
+    fences_[incarnation_of_rank(rank)] = serving_;
+  }
   /// As the coordinator does.
   void note(const ServerNews& news) {
     const std::scoped_lock lock(mutex_);
+    const bool fences = std::ranges::any_of(fences_, [](const auto& fence) { return !fence.second.empty(); });
+    if (news.what == ServerHistory::What::moved && fences) {
+      return;
+    }
     const auto is_of = [&](const ServerHistory::Event& event) {
       return event.what == news.what &&
              (news.what == ServerHistory::What::moved ? event.shelf == news.shelf : event.rank == news.primary);
@@ -216,6 +249,9 @@ class ServedTestJob {
     if (news.changes == history_.size() - static_cast<std::size_t>(moved) && !said) {
       history_.push_back(
           {.what = news.what, .rank = news.primary, .host = "host", .shelf = news.shelf, .backup = news.backup});
+      if (news.what == ServerHistory::What::joined) {
+        serving_.insert(news.primary.value - first_server_);
+      }
     }
   }
 
@@ -234,6 +270,8 @@ class ServedTestJob {
   std::vector<Rank> known_servers_;  ///< that came
   std::vector<ServedTeam::LostWorker> lost_workers_;
   std::map<std::pair<int, std::uint64_t>, std::vector<PushId>> fenced_;
+  std::set<int> serving_;
+  std::map<std::uint64_t, std::set<int>> fences_;  ///< servers that have not confirmed, by who is fenced
   std::vector<std::unique_ptr<Fabric>> fabrics_;
   std::vector<std::unique_ptr<Process>> processes_;
 };

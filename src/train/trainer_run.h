@@ -454,11 +454,14 @@ struct Trainer::Run {
   struct Leading;
   /// The same of a Sandblaster run, whose objective is evaluated over portions of the data.
   PortionTable::Options portion_options() const;
+  /// What the coordinator is told: portions are handed out by who leads.
+  LeaseTable::Options no_leases() const;
   RunSummary train_sandblaster(const std::function<bool()>& stop_requested);
   RunSummary work_on_portions(ServedLinks& links, const Sampler& sampler, const Working& working,
                               const std::function<bool()>& stop_requested);
-  RunSummary lead_sandblaster(ServedLinks& links, PortionBooks& books, const std::optional<std::string>& note,
-                              const std::function<bool()>& stop_requested);
+  std::optional<RunSummary> lead_sandblaster(ServedLinks& links, PortionBooks& books,
+                                             const std::optional<std::string>& note,
+                                             const std::function<bool()>& stop_requested);
   struct Blasting;
   void log_steps(double seconds);
   /// False when the report ends training; why is then in `summary`.
