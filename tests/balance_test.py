@@ -124,9 +124,9 @@ class Stragglers(BalanceTest):
     def test_are_named_with_the_cause(self):
         computes, link = "it computes slower", "its messages take longer to arrive"
         for algorithm, script, slow, cause in (
-            ("allreduce", "slow worker 1 x8", 1, computes),
+            ("allreduce", "slow worker 1 x100", 1, computes),  # what is less than 0.5 ms a step holds up nobody
             ("allreduce", "delay worker 2 by 60ms", 2, link),
-            ("averaging", "slow worker 2 x8", 2, computes),
+            ("averaging", "slow worker 2 x100", 2, computes),
             ("downpour", "slow worker 0 x100 from step 5", 0, computes),
             ("downpour", "delay worker 1 by 60ms", 1, link),
         ):
