@@ -393,6 +393,19 @@ class Mpi(HostsTest):
             self.assertEqual(process.returncode, 4, output + self.logs())
             self.expect_resumes("run", "--transport", "socket")
 
+    def test_what_is_on_its_way_from_a_host_that_is_cut_off_keeps_nothing_there(self):
+        process = self.start(PROGRAM, "train", *self.small("run"), "--epochs", "2000", "--checkpoint-every", "5",
+                             "--transport", "mpi", *self.over_hosts("a,b"), environment=MPI_OVER_TCP)
+        self.wait_for_steps("run", process)
+        self.network.cut("b")
+        for pid in self.network.processes("b"):  # mpirun's helper there tells of its death
+            if b"distbelief" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+                os.kill(pid, signal.SIGKILL)
+        self.wait_until(lambda: not self.network.processes("b"), "processes on b to end", 20)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE)
+        self.expect_nothing_left("run")
+
     def test_a_foreign_mpirun_over_hosts_reaches_the_coordinator(self):
         self.train(*self.small("one"), "--epochs", "1", "--workers", "2", "--transport", "threads")
         process = self.start("mpirun.openmpi", "--host", "a,b", "--mca", "plm_rsh_agent", self.network.rsh, "-x",

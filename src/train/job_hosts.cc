@@ -235,7 +235,8 @@ std::vector<std::string> mpi_host_options(std::string_view mpi, const RunConfig&
     }
     return options;
   }
-  // Without the last three, mpirun's helper on a host that was cut off would wait for it for hours.
+  // Without the last three, mpirun's helper on a host that was cut off would wait for it for hours; mpi_helper.h has
+  // what they do not reach.
   std::vector<std::string> options = {"--host",
                                       config.hosts,
                                       "--mca",

@@ -19,6 +19,7 @@
 #include "train/job_tls.h"
 #include "train/lease_questions.h"
 #include "train/leave_wish.h"
+#include "train/mpi_helper.h"
 #include "train/newcomers.h"
 #include "train/peer_facts.h"
 #include "train/process_log.h"
@@ -178,6 +179,7 @@ WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& 
   }
   const JobAccess access = access_of(JobInvitation::parse(text), "the first rank's run.yaml");
   options.host = host_of_rank(access.config, world.rank().value);
+  bound_patience_of_mpi_helper();
   return work_in_job(access, options, {&world, std::move(fabric)}, nullptr, stop_requested);
 }
 
