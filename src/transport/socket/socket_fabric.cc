@@ -41,7 +41,8 @@ class SocketFabric : public Fabric {
       const Address& address = addresses[std::min(i, static_cast<std::size_t>(rank.value))];
       // Encrypted bytes are checked by TLS, and those between processes of one host by nobody.
       const bool checksums = address.kind == Address::Kind::tcp && !options.tls;
-      links_.push_back(std::make_unique<WatchedLink>(io_, peer, std::move(streams[i]), checksums, options.most_early));
+      links_.push_back(std::make_unique<WatchedLink>(io_, peer, std::move(streams[i]), checksums, options.most_early,
+                                                     early_memory_));
     }
   }
 
@@ -63,7 +64,7 @@ class SocketFabric : public Fabric {
   void add_link(Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early) {
     links_.resize(std::max(links_.size(), static_cast<std::size_t>(peer.value) + 1));
     links_[static_cast<std::size_t>(peer.value)] =
-        std::make_unique<WatchedLink>(io_, peer, std::move(stream), checksums, most_early);
+        std::make_unique<WatchedLink>(io_, peer, std::move(stream), checksums, most_early, early_memory_);
   }
 
   Outcome wait(Transfer& transfer, Clock::time_point deadline) override {
@@ -144,8 +145,9 @@ class SocketFabric : public Fabric {
  private:
   /// A link, and the loop that is told when its socket can be read or written.
   struct WatchedLink {
-    WatchedLink(asio::io_context& io, Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early)
-        : descriptor(io, stream->fd()), link(peer, std::move(stream), checksums, most_early) {}
+    WatchedLink(asio::io_context& io, Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early,
+                EarlyMemory& memory)
+        : descriptor(io, stream->fd()), link(peer, std::move(stream), checksums, most_early, memory) {}
 
     void unwatch() {
       if (descriptor.is_open()) {
@@ -250,6 +252,7 @@ class SocketFabric : public Fabric {
   std::uint64_t moves_ = 0;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
+  EarlyMemory early_memory_;
   std::vector<std::unique_ptr<WatchedLink>> links_;  // by rank; none at our own
 
   std::mutex mutex_;

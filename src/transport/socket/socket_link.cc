@@ -20,11 +20,13 @@ constexpr std::size_t kBytesInARow = 4 << 20;  // then it is the turn of other l
 
 }  // namespace
 
-SocketLink::SocketLink(Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early)
+SocketLink::SocketLink(Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early,
+                       EarlyMemory& memory)
     : peer_(peer),
       stream_(std::move(stream)),
       checksums_(checksums),
       most_early_(most_early),
+      early_memory_(memory),
       staging_(kStagingBytes) {}
 
 void SocketLink::finish(Transfer& transfer, Outcome::Kind kind, const std::string& reason) {
@@ -338,7 +340,7 @@ bool SocketLink::place_message() {
   }
   early_bytes_ += message_.header.length;
   message_.early = &early_[key];
-  message_.early->data = std::make_unique_for_overwrite<std::byte[]>(message_.header.length);
+  message_.early->data = early_memory_.take(message_.header.length);
   message_.early->bytes = message_.header.length;
   return true;
 }

@@ -14,6 +14,7 @@
 
 #include "transport/fabric.h"
 #include "transport/frame.h"
+#include "transport/socket/early_memory.h"
 #include "transport/socket/stream.h"
 
 namespace distbelief {
@@ -28,8 +29,9 @@ enum class DataFrame : std::uint16_t { hello = 1, welcome = 2, refusal = 3, data
 /// what is kept has a bound: beyond it the link stops reading, and the peer has to wait.
 class SocketLink {
  public:
-  /// `checksums`: payloads that go out are followed by their CRC32C; what comes in says so itself.
-  SocketLink(Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early);
+  /// `checksums`: payloads that go out are followed by their CRC32C; what comes in says so itself. `memory`, which it
+  /// may share with other links of its thread, outlives it.
+  SocketLink(Rank peer, std::unique_ptr<Stream> stream, bool checksums, std::size_t most_early, EarlyMemory& memory);
 
   /// Takes a posted transfer, and begins to write what is to be sent.
   void post(Transfer& transfer);
@@ -70,7 +72,7 @@ class SocketLink {
   };
 
   struct Early {
-    std::unique_ptr<std::byte[]> data;
+    EarlyMemory::Piece data;
     std::size_t bytes = 0;
     bool whole = false;
   };
@@ -107,6 +109,7 @@ class SocketLink {
   std::unique_ptr<Stream> stream_;
   const bool checksums_;
   const std::size_t most_early_;
+  EarlyMemory& early_memory_;
   std::optional<std::string> lost_;
   // In this call of read_some(): who waited for a message may now post the one that follows, into memory of its own.
   bool finished_some_ = false;
