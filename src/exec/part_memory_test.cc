@@ -32,6 +32,21 @@ TEST(PartMemory, EstimateIsNearTheProgramsArena) {
   }
 }
 
+TEST(PartMemory, CountsTheWholeHugePagesOfLargeBuffers) {
+  constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+  const Graph graph = equal_layers(6, 512);
+  const ParameterTable table = layout_parameters(graph);
+  const std::int64_t bytes = table.size() * static_cast<std::int64_t>(sizeof(float));
+  ASSERT_GT(bytes, 2 * kHugePage);
+  ASSERT_NE(bytes % kHugePage, 0);
+  const SimulatedStep step = {.rows = 32, .micro_batches = 2, .optimizer_slots = 2};
+  const PartMemory memory = part_memory(part_of(graph, table, uncut(graph), 0, 0), 0, 1, step);
+  const std::int64_t whole = (bytes / kHugePage + 1) * kHugePage;
+  EXPECT_EQ(memory.parameters, whole);
+  EXPECT_EQ(memory.gradients, 2 * whole);
+  EXPECT_EQ(memory.optimizer, 2 * whole);
+}
+
 TEST(LayerTimer, TimesForwardAndBackward) {
   const std::vector<ValueSpec> inputs = {{Shape{32, 64}, ValueKind::dense}};
   const Dense dense({.units = 64});

@@ -82,7 +82,7 @@ TEST(PartMemory, CountsWhatAProcessHolds) {
   partition.stage = {0, 0, 0, 1, 1};
   const auto of = [&](int stage, const SimulatedStep& step) {
     return part_memory(part_of(graph, table, partition, stage, 0), stage, 2, step,
-                       [](const NetworkPart& /*part*/, std::int64_t rows) { return 1000 * rows; });
+                       [](const NetworkPart& /*part*/, std::int64_t rows) { return 1024 * rows; });
   };
   const std::int64_t parameters = 2 * (64 * 64 + 64) * 4;
   const SimulatedStep step = {.rows = 32, .micro_batches = 8, .optimizer_slots = 2};
@@ -90,13 +90,13 @@ TEST(PartMemory, CountsWhatAProcessHolds) {
   EXPECT_EQ(of(0, step).parameters, parameters);
   EXPECT_EQ(of(0, step).gradients, 2 * parameters);  // and the sum of those of micro-batches before
   EXPECT_EQ(of(0, step).optimizer, 2 * parameters);
-  EXPECT_EQ(of(0, step).activations, 2 * 4000);
-  EXPECT_EQ(of(1, step).activations, 1 * 4000);
+  EXPECT_EQ(of(0, step).activations, 2 * 4096);
+  EXPECT_EQ(of(1, step).activations, 1 * 4096);
   SimulatedStep gpipe = step;
   gpipe.order = PipelineOrder::gpipe;
-  EXPECT_EQ(of(1, gpipe).activations, 8 * 4000);
+  EXPECT_EQ(of(1, gpipe).activations, 8 * 4096);
   gpipe.recompute = true;
-  EXPECT_EQ(of(1, gpipe).activations, 4000 + 8 * 4 * 64 * 4);  // and what came from the stage before
+  EXPECT_EQ(of(1, gpipe).activations, 4096 + 8 * 4 * 64 * 4);  // and what came from the stage before
 }
 
 }  // namespace

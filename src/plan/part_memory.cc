@@ -8,6 +8,7 @@
 #include "graph/exchanges/shared_batch_norm.h"
 #include "graph/exchanges/stage_exchange.h"
 #include "graph/exchanges/tensor_exchange.h"
+#include "tensor/buffer.h"
 
 namespace distbelief {
 namespace {
@@ -16,6 +17,12 @@ constexpr std::int64_t kFloat = sizeof(float);
 // The most memory (VmHWM) of a worker whose network has a few numbers only is 24 MiB; larger ones make more primitives.
 constexpr std::int64_t kProgramBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kCopiesOfAMessage = 3;
+/// In which parameters go to files and come from them, through the first process; two at a time.
+constexpr std::int64_t kPieceOfAFile = std::int64_t{4} << 20;
+
+std::int64_t buffer_of(std::int64_t bytes) {
+  return static_cast<std::int64_t>(Buffer::memory_of(static_cast<std::size_t>(bytes)));
+}
 
 std::int64_t bytes_for(const Node& node, std::int64_t rows) {
   return node.output.kind == ValueKind::sparse ? 0 : node.output.shape.elements() * rows * kFloat;
@@ -79,16 +86,17 @@ PartMemory part_memory(const NetworkPart& part, int stage, int stages, const Sim
   const std::int64_t slots = pipeline_slots(step.order, stage, stages, micro_batches);
   PartMemory memory;
   memory.program = kProgramBytes;
+  memory.messages = 2 * std::min(part.table.size() * kFloat, kPieceOfAFile);
   for (const Node& node : part.graph.nodes()) {
     if (node.layer != nullptr && is_exchange(*node.layer)) {
       memory.messages = std::max(memory.messages, kCopiesOfAMessage * bytes_for(node, rows));
     }
   }
-  memory.parameters = part.table.size() * kFloat;
+  memory.parameters = buffer_of(part.table.size() * kFloat);
   memory.gradients = memory.parameters * (micro_batches > 1 ? 2 : 1);
-  memory.optimizer = part.table.optimized_size() * step.optimizer_slots * kFloat;
+  memory.optimizer = buffer_of(part.table.optimized_size() * kFloat) * step.optimizer_slots;
   const bool recomputes = step.recompute && slots > 1;
-  memory.activations = arena(part, rows) * (recomputes ? 1 : slots);
+  memory.activations = buffer_of(arena(part, rows)) * (recomputes ? 1 : slots);
   memory.activations += recomputes ? slots * received_bytes(part.graph, rows) : 0;
   return memory;
 }

@@ -9,7 +9,7 @@ namespace distbelief {
 /// Bytes that training takes of one process. Data that are kept in memory come on top.
 struct PartMemory {
   std::int64_t program = 0;   ///< with its libraries
-  std::int64_t messages = 0;  ///< on their way out, on their way in, and come too early
+  std::int64_t messages = 0;  ///< on their way out, on their way in, and come too early; or pieces of files
   std::int64_t parameters = 0;
   std::int64_t gradients = 0;  ///< with the sum over micro-batches, where there are several
   std::int64_t optimizer = 0;

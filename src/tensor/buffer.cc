@@ -8,21 +8,28 @@
 namespace distbelief {
 
 namespace {
+
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::size_t alignment_of(std::size_t bytes) { return bytes >= 2 * kHugePage ? kHugePage : 64; }
+
+}  // namespace
+
+std::size_t Buffer::memory_of(std::size_t bytes) {
+  const std::size_t alignment = alignment_of(bytes);
+  return (bytes + alignment - 1) / alignment * alignment;
 }
 
 Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) {
     return;
   }
-  const bool large = bytes >= 2 * kHugePage;
-  const std::size_t alignment = large ? kHugePage : 64;
-  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
+  const std::size_t rounded = memory_of(bytes);
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment_of(bytes), rounded));
   if (memory == nullptr) {
     throw std::bad_alloc();
   }
-  if (large) {
+  if (alignment_of(bytes) == kHugePage) {
     ::madvise(memory, rounded, MADV_HUGEPAGE);  // fewer TLB misses; a wish, so its failure is no failure
   }
   data_.reset(memory);

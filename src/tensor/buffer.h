@@ -15,6 +15,8 @@ class Buffer {
   /// Throws std::bad_alloc.
   explicit Buffer(std::size_t bytes);
   static Buffer zeroed(std::size_t bytes);
+  /// What one of so many bytes takes of the machine's memory: large ones are whole huge pages.
+  static std::size_t memory_of(std::size_t bytes);
 
   std::size_t bytes() const { return bytes_; }
   std::byte* data() const { return data_.get(); }

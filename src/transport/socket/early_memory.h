@@ -6,8 +6,8 @@
 
 namespace distbelief {
 
-/// Memory for messages that come before anybody waits for them. Long ones get pages of their own, and the pages of a few
-/// are kept for those that come next: from the heap, where other things would come to lie between them, they make a
+/// Memory for messages that come before anybody waits for them. Long ones get pages of their own, and the pages of a
+/// few are kept for those that come next: from the heap, where other things would come to lie between them, they make a
 /// process up to half as large again; and to get new pages for each costs more than to copy it.
 ///
 /// One thread. Outlives its pieces.
