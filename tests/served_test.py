@@ -131,6 +131,7 @@ class Algorithms(ServedTest):
                     summary = self.summary(name)
                     self.assertEqual(summary["status"], "finished")
                     self.assertEqual((summary["workers"], summary["servers"], summary["epochs"]), (3, 2, 3))
+                    self.assertEqual((summary["workers_at_end"], summary.get("events", [])), (3, []))  # nobody left
                     self.assertGreater(summary["test_accuracy"], 0.8)
                     units = summary["steps"] * (2 if algorithm == "backup" else 1)
                     self.assertEqual(sum(summary["staleness"]["histogram"].values()), units)

@@ -300,6 +300,7 @@ View from_wire(const control::View& wire) {
     view.members.push_back(from_wire(member));
   }
   view.failed.assign(wire.failed().begin(), wire.failed().end());
+  view.done.assign(wire.done().begin(), wire.done().end());
   for (const int rank : wire.leaving()) {
     view.leaving.push_back(Rank{rank});
   }

@@ -202,6 +202,9 @@ control::View CoordinatorState::make_view(const std::string& reason) const {
     if (record.takes_part() && !record.living() && !(record.state == Record::State::left && record.succeeded)) {
       view.add_failed(id);
     }
+    if (record.info.role == Role::worker && record.state == Record::State::left && record.reason == kAllDone) {
+      view.add_done(id);
+    }
   }
   view.set_most_workers(static_cast<std::uint32_t>(most_workers_));
   for (const Record* member : roster_.members()) {

@@ -31,6 +31,9 @@ struct MemberInfo {
 /// "worker 1 (pid 4711 on alpha)": how every message names a process.
 std::string describe(const MemberInfo& member);
 
+/// What a worker says with its last word when it has done all there was to do.
+inline constexpr const char* kAllDone = "finished";
+
 /// The workers and servers of a job at one time. Views are numbered from 1; the first one begins the job.
 struct View {
   std::uint64_t term = 0;  ///< of the coordinator that issued it
@@ -39,6 +42,7 @@ struct View {
   std::string reason = {};                 ///< why it is not the view before
   bool peaceful = false;                   ///< nobody is missing but who was done and left
   std::vector<std::uint64_t> failed = {};  ///< ids of all that are gone, but not because they were done
+  std::vector<std::uint64_t> done = {};    ///< ids of workers that had nothing more to do, and left unasked
   bool complete = false;                   ///< no fewer workers and servers than the job was started with
   int awaited = 0;  ///< who are on their way to take the places of the dead: the view with them is to be waited for
   std::vector<Rank> leaving = {};  ///< where a network is cut: whom the others shall go on without, if they can

@@ -318,7 +318,7 @@ std::optional<RunSummary> Trainer::Run::lead_sandblaster(ServedLinks& links, Por
     }
     const int left = workers_left();
     if (!stop_requested()) {  // then all go, and nobody wants to know
-      note_team_changes(static_cast<int>(served.workers_left().size()));
+      note_team_changes();
     }
     const bool died = somebody_died();
     const PortionBooks::Progress progress = books.wait(Clock::now() + kEvaluationTurn);

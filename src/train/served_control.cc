@@ -84,7 +84,7 @@ std::vector<ServedTeam::Change> ServedWatch::changes() {
   }
   const std::vector<ControlEvents::Loss> lost = events_.lost();
   for (const auto& [incarnation, other] : seen_) {
-    if (now.contains(incarnation)) {
+    if (now.contains(incarnation) || std::ranges::count(view.done, other.id) > 0) {
       continue;
     }
     const auto loss = std::ranges::find_if(
@@ -114,6 +114,11 @@ std::vector<std::uint64_t> ServedWatch::workers_left() const {
     }
   }
   return left;
+}
+
+int ServedWatch::workers_taking_part() const {
+  const View view = member_.view();
+  return workers_in(view) + static_cast<int>(view.done.size());
 }
 
 std::string ServedWatch::names_left() const {
@@ -193,6 +198,7 @@ ServedTeam served_team(const ServedControl& control, const ServedFounders& found
     member.confirm_fence(incarnation, progress);
   };
   team.workers_left = [&watch] { return watch.workers_left(); };
+  team.workers_taking_part = [&watch] { return watch.workers_taking_part(); };
   team.still_leads = [&member, &watch] {
     (void)member.flush(Clock::now() + kLeadPatience);  // the answer brings what it has missed
     return !watch.is_given_up();

@@ -37,6 +37,8 @@ class ServedWatch {
   std::vector<ServedTeam::Change> changes();
   /// By incarnation.
   std::vector<std::uint64_t> workers_left() const;
+  /// With those that had nothing more to do.
+  int workers_taking_part() const;
   std::string names_left() const;
   bool given_up() const { return events_.coordinator_lost() || events_.stop(); }
   bool is_given_up() const { return events_.fenced(); }

@@ -314,7 +314,7 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
     const int left = workers_left();  // asked first: what they said before they left is in the books
     const bool died = somebody_died();
     if (!stop_requested()) {  // then all go, and nobody wants to know
-      note_team_changes(static_cast<int>(served.workers_left().size()));
+      note_team_changes();
     }
     const ServedBooks::News news = books.take();
     state.train_seconds = seconds_before + seconds_since(begin);

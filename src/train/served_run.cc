@@ -294,10 +294,11 @@ Trainer::Run::TakenOver Trainer::Run::take_over_from(const std::string& note) {
   return taken;
 }
 
-void Trainer::Run::note_team_changes(int workers) {
+void Trainer::Run::note_team_changes() {
   if (!team.served->changes) {
     return;
   }
+  const int workers = team.served->workers_taking_part();
   workers_seen = workers;
   for (const ServedTeam::Change& change : team.served->changes()) {
     using What = ServedTeam::Change::What;
@@ -366,9 +367,12 @@ void Trainer::Run::let_go_wrong(std::uint64_t entered, const std::function<bool(
       units =
           static_cast<double>(config.iterations) * std::max(1.0, static_cast<double>(data.train->size()) / of_a_push);
     }
-    team.chaos->before_step(
-        {.step = pushes / team.served->copies() + 1, .share = units > 0 ? static_cast<double>(pushes) / units : 0},
-        team.activity->compute(), stop_requested);
+    const double share = units > 0 ? static_cast<double>(pushes) / units : 0;
+    const std::int64_t now = pushes / team.served->copies() + 1;
+    // It hears of every step, though many pushes may have come since it was told last.
+    while (chaos_told < now) {
+      team.chaos->before_step({.step = ++chaos_told, .share = share}, team.activity->compute(), stop_requested);
+    }
   }
 }
 

@@ -71,12 +71,13 @@ struct ServedTeam {
     Role role = Role::worker;
     int servers = 0;  ///< that there are now
   };
-  std::function<std::vector<Change>()> changes = {};                           ///< since the last call; the leader's
+  std::function<std::vector<Change>()> changes = {};  ///< since the last call; the leader's
   /// A server's answer to that: how far leases are in all that it holds; nothing: it holds nothing.
   std::function<void(std::uint64_t, const std::optional<std::vector<PushId>>&)> fenced = {};
   /// A server's: workers that live and, unless servers are inside, are not done, by incarnation.
   std::function<std::vector<std::uint64_t>()> workers_left = {};
-  std::function<std::string()> names_left = {};  ///< the leader's: of those workers, for people
+  std::function<std::string()> names_left = {};   ///< the leader's: of those workers, for people
+  std::function<int()> workers_taking_part = {};  ///< likewise: how many, with those that are done
   /// The leader's, who may have been stopped for a while: the coordinator has heard it since, and has not given it up.
   /// Otherwise another leads, and the run's folder is not this one's any more.
   std::function<bool()> still_leads = {};

@@ -182,6 +182,7 @@ struct Trainer::Run {
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
   std::optional<StalenessCounts> staleness;  ///< likewise
   std::optional<int> workers_seen;           ///< likewise: how many there were when the leader last looked
+  std::int64_t chaos_told = 0;               ///< likewise: a server's steps that chaos has heard of
   std::atomic<bool> worker_failed = false;   ///< likewise: the one beside the leader
   double rate_factor = 1;                    ///< likewise: what the guard against divergence has made of all rates
   std::function<bool(CheckpointState&)> served_state;  ///< likewise: adds what servers and books have; false: lost
@@ -421,7 +422,7 @@ struct Trainer::Run {
   /// What is still to be leased, for a coordinator that came back.
   LeaseTable::Options plan_again(ServedBooks& books, const LeaseQuestion& question) const;
   /// The leader's: writes down who came and went, and tells people; `workers` are there now.
-  void note_team_changes(int workers);
+  void note_team_changes();
   /// With `note` in the place of another leader, which kept it last: see Leading. Nothing when this server leaves, and
   /// another is to lead.
   std::optional<RunSummary> lead(ServedLinks& links, LeaderLinks& leader, ServedBooks& books,
