@@ -25,6 +25,8 @@ constexpr std::chrono::seconds kPatience{60};
 /// Of the other ranks with the first, which may have to measure what a plan needs.
 constexpr std::chrono::minutes kPlanPatience{10};
 constexpr std::chrono::milliseconds kBetweenLooks{20};
+/// Until a first rank that fails has said why.
+constexpr std::chrono::seconds kSpeakPatience{5};
 constexpr std::chrono::seconds kAnswerPatience{2};
 /// Of a first rank that left with the coordinator, which stays with its process until the others are done.
 constexpr std::chrono::hours kOthersPatience{24 * 365};
@@ -94,6 +96,16 @@ class CoordinatorProcess {
   bool over_ = false;  // guarded by mutex_
   std::jthread watch_;
 };
+
+/// What the other ranks do when the first one has to say why there is no job: launchers end all ranks as soon as one
+/// has ended, and it should have spoken by then.
+WorkerResult let_the_first_speak(const std::function<bool()>& stop_requested) {
+  for (const Clock::time_point deadline = Clock::now() + kSpeakPatience;
+       Clock::now() < deadline && !stop_requested();) {
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return {.exit_code = 2};
+}
 
 /// Until when ranks wait for the first one.
 Clock::time_point meeting_deadline(const RunConfig& config) {
@@ -206,7 +218,7 @@ WorkerResult train_over_sockets(const RankOptions& options, const RunConfig& con
     if (first) {
       throw;
     }
-    return {.exit_code = 2};
+    return let_the_first_speak(stop_requested);
   }
   std::optional<JobBeginning> begun;
   if (first) {
@@ -249,14 +261,14 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   const std::int64_t servers = processes_of(config) - config.workers;
   if (options.launcher.size <= servers) {
     if (!first) {
-      return {.exit_code = 2};
+      return let_the_first_speak(stop_requested);
     }
     throw InputError(fmt::format("{} processes were started: too few for --servers {} and a worker",
                                  options.launcher.size, servers));
   }
   if (options.workers != 0 && options.workers + servers != options.launcher.size) {
     if (!first) {
-      return {.exit_code = 2};
+      return let_the_first_speak(stop_requested);
     }
     throw InputError(
         fmt::format("{} processes were started, but --workers {}{} needs {}: start that many, or say "
@@ -274,7 +286,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
     if (first) {
       throw InputError(reason);
     }
-    return {.exit_code = 2};
+    return let_the_first_speak(stop_requested);
   }
   std::optional<JobBeginning> begun;
   std::exception_ptr failure;
@@ -296,7 +308,7 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
   MpiWorld world(meeting_deadline(config));
   if (!failure && world.size() != options.launcher.size) {
     if (!first) {
-      return {.exit_code = 2};
+      return let_the_first_speak(stop_requested);
     }
     throw InputError(
         fmt::format("{} processes were started, but {} sees {}: start them with its own mpirun, or train over sockets "
@@ -316,7 +328,9 @@ WorkerResult train_as_rank(const RankOptions& options, RunConfig config, RunObse
       result.leave_at_once = !finished;
       return result;
     }
-    return {.exit_code = 2, .leave_at_once = !finished};
+    WorkerResult result = let_the_first_speak(stop_requested);
+    result.leave_at_once = !finished;
+    return result;
   }
   const JobInvitation invitation = JobInvitation::parse(told);
   const JobAccess job = access_of(invitation, "the first rank's run.yaml");
