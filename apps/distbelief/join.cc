@@ -41,7 +41,7 @@ JobToJoin job_at(JobArguments& arguments) {
   observer->leave(true, "joins as a worker", Clock::now() + kConfigurationPatience);
   const JobInvitation invitation = JobInvitation::parse(*text);
   JobToJoin found;
-  found.access.address = Address::parse("tcp:" + arguments.job);
+  found.access.address = job_address(arguments.job);
   found.access.token = arguments.token;
   apply_config_text(found.access.config, invitation.config, "the job's run.yaml");
   for (std::string RunConfig::*file : {&RunConfig::tls_cert, &RunConfig::tls_key, &RunConfig::tls_ca}) {

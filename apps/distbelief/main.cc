@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -120,9 +121,12 @@ void parse_and_run(CLI::App& app, int argc, char** argv) {
 
 int run(int argc, char** argv) {
   name_files_that_shrink();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   const JobPlace place = this_place();
   Terminal terminal = this_terminal();
-  if (place.mpi.size > 1) {  // launchers give their processes terminals, and may write to a file themselves
+  const MpiLauncher::Kind launcher = place.mpi.kind;
+  if (place.mpi.size > 1 || launcher == MpiLauncher::Kind::open_mpi || launcher == MpiLauncher::Kind::mpich) {
+    // Launchers give their processes terminals, and may write to a file themselves.
     terminal.is_terminal = false;
     terminal.color = false;
   }
@@ -141,7 +145,8 @@ int run(int argc, char** argv) {
   } catch (const std::system_error& error) {  // fmt's, when standard output cannot be written
     return complain(fmt::format("distbelief: {}", error.what()), 2);
   } catch (const std::bad_alloc&) {
-    return complain("distbelief: out of memory; a smaller --batch or model needs less", 1);
+    return complain(
+        "distbelief: out of memory; a smaller --batch needs less, and so does a part of the model: --partition 2", 1);
   } catch (const std::exception& error) {
     return complain(fmt::format("distbelief: internal error: {}", error.what()), 1);
   }

@@ -16,6 +16,8 @@ constexpr std::chrono::seconds kReachPatience{5};
 
 }  // namespace
 
+Address job_address(const std::string& job) { return Address::parse(job.starts_with("tcp:") ? job : "tcp:" + job); }
+
 void add_job_arguments(CLI::App& command, JobArguments& arguments, const JobPlace& place) {
   arguments.token = place.token;
   command.add_option("job", arguments.job, "a run's folder, or the coordinator's HOST:PORT")
@@ -64,7 +66,7 @@ std::unique_ptr<Member> observe(JobArguments& arguments, std::function<void(cons
       throw InputError(fmt::format("{}: an address needs the job's token too: --token-file FILE or DISTBELIEF_TOKEN",
                                    arguments.job));
     }
-    address = Address::parse("tcp:" + arguments.job);
+    address = job_address(arguments.job);
     request.token = arguments.token;
   }
   settle_tls(arguments.config);

@@ -18,6 +18,9 @@ struct JobArguments {
   RunConfig config;   ///< of the run; for an address only what concerns TLS
 };
 
+/// HOST:PORT, as people say it, or tcp:HOST:PORT, as it is written in job.json. Throws InputError.
+Address job_address(const std::string& job);
+
 /// `arguments` lives as long as the command.
 void add_job_arguments(CLI::App& command, JobArguments& arguments, const JobPlace& place);
 

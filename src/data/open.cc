@@ -320,13 +320,13 @@ std::vector<KnownData> known_data(const std::vector<fs::path>& folders) {
        60000,
        10000,
        {},
-       "put its four IDX files into a folder called mnist and name the folder above it as data folder"},
+       "put its four IDX files into a folder called mnist and name the folder above it with --data-dir"},
       {"cifar10",
        "colour images of things and animals, 3x32x32, 10 classes",
        50000,
        10000,
        {},
-       "unpack cifar-10-binary.tar.gz and name the folder above cifar-10-batches-bin as data folder"}};
+       "unpack cifar-10-binary.tar.gz and name the folder above cifar-10-batches-bin with --data-dir"}};
   for (KnownData& set : known) {
     std::vector<fs::path> candidates;
     for (const fs::path& folder : folders) {

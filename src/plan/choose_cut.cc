@@ -225,8 +225,8 @@ std::vector<NodeLoad> node_loads(const Graph& graph, const ParameterTable& table
 
 Partition choose_partition(const Graph& graph, const ParameterTable& table, const CutRequest& request) {
   if (static_cast<int>(graph.nodes().size()) - 1 < request.stages) {
-    throw InputError(fmt::format("model {}: its {} layers are too few for --stages {}", graph.name(),
-                                 graph.nodes().size() - 1, request.stages));
+    throw InputError(fmt::format("--stages {}: expected at most {}, the layers of model {}", request.stages,
+                                 graph.nodes().size() - 1, graph.name()));
   }
   Partition partition = uncut(graph);
   partition.tensor = request.tensor;

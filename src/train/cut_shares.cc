@@ -40,8 +40,8 @@ std::vector<double> parse_shares(const std::string& text, const Grid& grid) {
       shares.push_back(share);
     }
     if (words.size() != static_cast<std::size_t>(grid.tensor)) {
-      throw InputError(
-          fmt::format("--shares {}: {} shares, where {} workers share each stage", text, words.size(), grid.tensor));
+      throw InputError(fmt::format("--shares {}: {} shares, where there {} for each stage", text, words.size(),
+                                   grid.tensor == 1 ? "is one worker" : fmt::format("are {} workers", grid.tensor)));
     }
   }
   const std::vector<double> first = shares;

@@ -330,9 +330,12 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
     const std::string servers = run.team.served->inside ? "inside them" : std::to_string(run.config.servers);
     const std::string updates =
         run.config.algorithm == "softsync"
-            ? fmt::format("updates of {} gradients", std::max<std::int64_t>(1, replicas_of(run.config) / run.config.n))
-        : run.config.algorithm == "sync" ? fmt::format("steps of the first {} gradients, {} samples each",
-                                                       units_of_step(run.config), unit_samples(run.config))
+            ? "updates of " +
+                  counted(static_cast<std::size_t>(std::max<std::int64_t>(1, replicas_of(run.config) / run.config.n)),
+                          "gradient")
+        : run.config.algorithm == "sync"
+            ? fmt::format("steps of the first {}, {} samples each", counted(units_of_step(run.config), "gradient"),
+                          unit_samples(run.config))
         : is_sandblaster(run.config)
             ? fmt::format("push every {} or fewer, fetch for every evaluation",
                           counted(static_cast<std::uint64_t>(run.config.portions_per_push), "portion"))
@@ -356,6 +359,10 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
             ? fmt::format("{}{} samples each a step", even ? "" : "at most ", batch_per_worker(run.config))
             : fmt::format("shares of a step in proportions {}", run.config.balance);
     lines.insert(lines.begin() + 3, fmt::format("workers {} ({}), {}", run.team.size(), run.config.algorithm, share));
+  }
+  if (run.grid.tensor > 1 && std::ranges::all_of(run.partition.cuts, [](Cut cut) { return cut == Cut::none; })) {
+    lines.push_back(fmt::format(
+        "note    no layer is worth cutting: each of {} workers does the same; --cuts says otherwise", run.grid.tensor));
   }
   if (run.measured_shares) {
     lines.push_back(fmt::format("shares  {} of the work of a stage, by the speeds of the workers", run.config.shares));

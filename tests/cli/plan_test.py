@@ -175,7 +175,7 @@ class BadInput(PlanTest):
             (["--machines 8", "--replicas 3"], ["--partition", 2, "--machines", 8, "--replicas", 3]),
             (["--machines", "'0'"], ["--machines", 0]),
             (["--partition 6", "--stages 4"], ["--partition", 6, "--stages", 4]),
-            (["too few", "--stages 40"], ["--stages", 40]),
+            (["expected at most", "--stages 40"], ["--stages", 40]),
             (["--stage-at", "'hiden1'", "hidden1"], ["--stages", 2, "--stage-at", "hiden1"]),
             (["--speedup 1,x"], ["--speedup", "1,x"]),
             (["--save", "--data"], ["--partition", 2, "--speed", "1G", "--save", "a.yaml"]),
