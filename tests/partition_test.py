@@ -28,11 +28,15 @@ MODELS = {
     "resnet50": ["--model", "resnet50", "--model-options", "stem=small,zero_init=true", "--data",
                  "synthetic:classes=4,shape=3x8x8"],
 }
-# (stages, tensor, replicas), and what else is said.
-GRIDS = {
-    "tensor": (1, 2, 1),
-    "stages": (2, 1, 1),
-    "grid": (2, 2, 2),
+GRIDS = {"stages": (2, 1, 1), "tensor": (1, 2, 1), "grid": (2, 2, 2)}  # stages, tensor, replicas
+# How layers are cut: said, since of networks as small as these the planner would leave most whole.
+CUTS = {
+    "mlp": ("hidden?=outputs,output=outputs", "hidden?=inputs,output=inputs", "hidden1=outputs,hidden2=inputs"),
+    "lenet": ("conv?=outputs,pool?=channels,hidden=inputs", "conv1=outputs,conv2=inputs,hidden=outputs",
+              "conv?=region,relu1=region,relu2=region,pool?=region"),
+    "speech": ("hidden?=outputs", "hidden1=outputs,sigmoid1=channels,hidden2=inputs,hidden3=outputs,hidden4=inputs"),
+    "local-image": ("local?=outputs,pool?=channels", "local1=outputs,local2=inputs", "local?=region,pool?=region,norm?=region"),
+    "resnet50": ("layer1.*conv?=region,layer1.*bn?=region,layer4.*conv?=outputs,layer4.*bn?=channels",),
 }
 
 
@@ -64,22 +68,24 @@ class Partition(PartTest):
             batch = 32 if model == "resnet50" else BATCH  # few samples make the statistics, and so losses, shaky
             size = {"batch": batch, "samples": STEPS * batch}
             whole = {}
-            # The largest is only cut in all ways at once.
-            grids = {"grid": GRIDS["grid"]} if model == "resnet50" else GRIDS
-            for replicas, accumulate in {(grid[2], parts if grid[0] > 1 else 1) for grid in grids.values()}:
+            kinds = [(kind, cuts) for kind in GRIDS for cuts in ([""] if kind == "stages" else CUTS[model])]
+            if model == "resnet50":  # the largest
+                kinds = [(kind, cuts) for kind, cuts in kinds if kind != "stages"]
+            for replicas, accumulate in {(GRIDS[kind][2], parts if GRIDS[kind][0] > 1 else 1) for kind, _ in kinds}:
                 name = f"{model}-{replicas}-{accumulate}"
                 self.train(*self.recipe(model, name, **size), "--algorithm", "allreduce", "--workers", str(replicas), "--accumulate",
                            str(accumulate), "--transport", "threads")
                 whole[replicas, accumulate] = self.losses(name)
                 self.assertEqual(len(whole[replicas, accumulate]), STEPS)
-            for kind, grid in grids.items():
-                stages, _, replicas = grid
+            real = [transport for transport in TRANSPORTS if transport != "threads"] or TRANSPORTS
+            for index, (kind, cuts) in enumerate(kinds):
+                stages, _, replicas = GRIDS[kind]
                 accumulate = parts if stages > 1 else 1
-                for transport in TRANSPORTS if model == "mlp" else [TRANSPORTS[number % len(TRANSPORTS)]]:
-                    with self.subTest(model=model, grid=kind, transport=transport):
-                        name = f"{model}-{kind}-{transport}"
-                        more = ["--micro-batches", str(parts if parts > 1 else 4)]
-                        self.train(*self.recipe(model, name, **size), *self.cut(*grid), *more, "--transport",
+                for transport in TRANSPORTS if model == "mlp" else [real[(number + index) % len(real)]]:
+                    with self.subTest(model=model, grid=kind, cuts=cuts, transport=transport):
+                        name = f"{model}-{index}-{transport}"
+                        more = ["--micro-batches", str(parts if parts > 1 else 4), *(["--cuts", cuts] if cuts else [])]
+                        self.train(*self.recipe(model, name, **size), *self.cut(*GRIDS[kind]), *more, "--transport",
                                    transport)
                         self.expect_close(self.losses(name), whole[replicas, accumulate])
                         self.expect_every_sample_once(name, STEPS * batch)
@@ -248,12 +254,13 @@ class Partition(PartTest):
             ("--cuts", "hidden1=outputs"): "--cuts hidden1=outputs: the network is in one process",
             ("--stage-at", "output"): "expected --stages 2 or more too",
             ("--shares", "2,1"): "--shares 2,1: no stage is shared out; expected --tensor 2 or more too",
-            ("--tensor", "2", "--shares", "2,1,1"): "--shares 2,1,1: 3 shares, where 2 workers share each stage",
+            ("--tensor", "2", "--shares", "2,1,1"): "--shares 2,1,1: 3 shares, where there are 2 workers for each stage",
             ("--tensor", "2", "--shares", "2,x"): "--shares 2,x: expected auto or numbers above 0 such as 3,1, got 'x'",
             ("--tensor", "2", "--shares", "2,1/1,1"): "--shares 2,1/1,1: shares of 2 stages, where there are 1",
             ("--stages", "2", "--tensor", "1", "--shares", "auto"): "--shares auto: no stage is shared out",
-            ("--stages", "9"): "its 6 layers are too few for --stages 9",
-            ("--partition", "4", "--stages", "3"): "--partition 4 is not --stages 3 times",
+            ("--stages", "9"): "--stages 9: expected at most 6, the layers of model mlp",
+            ("--partition", "4", "--stages", "3"): "--partition 4: expected a multiple of --stages 3",
+            ("--partition", "4", "--stages", "2", "--tensor", "4"): "--partition 4 is not --stages 2 times --tensor 4",
             ("--tensor", "2", "--workers", "3"): "--workers 3: expected a multiple of 2",
             ("--tensor", "2", "--workers", "4", "--replicas", "4"): "--workers 4 contradicts --replicas 4",
             ("--tensor", "2", "--algorithm", "hogwild"): "--algorithm hogwild: a network over 2 workers is trained with",
@@ -262,7 +269,8 @@ class Partition(PartTest):
             ("--tensor", "2", "--replicas", "2", "--algorithm", "sync", "--backup-workers", "2"):
                 "--backup-workers 2: with --replicas 2 at most 1 can be late",
             ("--tensor", "2", "--replicas", "8", "--algorithm", "sync", "--backup-workers", "1"):
-                f"--batch {BATCH}: expected a multiple of 7, the gradients of a step: --replicas 8 less --backup-workers 1",
+                f"--batch {BATCH}: expected a multiple of 7, the gradients of a step (--replicas 8 less --backup-workers 1), "
+                "such as 14",
             ("--tensor", "2", "--cuts", "hidden1=region"): "layer 'hidden1' (dense) cannot be cut by region",
             ("--tensor", "2", "--cuts", "hiden1=outputs"): "has no layer 'hiden1'",
             ("--tensor", "2", "--cuts", "hidden1"): "expected LAYER=outputs",
@@ -476,6 +484,21 @@ class Served(PartTest):
                 self.assertIn(f"lost: worker {victim} (pid ", output)
                 self.assertIn("is of no use without worker", output)
                 self.expect_every_sample_once(name, 2880)
+                self.expect_nothing_left(name)
+
+    def test_servers_may_die_who_leads_too(self):
+        for number, algorithm in enumerate((["async"], ["downpour", "--n-push", "2", "--n-fetch", "3"], ["softsync", "--n", "2"],
+                                            ["sync", "--backup-workers", "1"])):
+            transport = job_test.SURVIVABLE[number % len(job_test.SURVIVABLE)]
+            with self.subTest(algorithm=algorithm, transport=transport):
+                name = str(number)
+                output = self.train(*self.recipe("mlp", name, samples=960), *self.cut(2, 1, 2), "--servers", "3", "--epochs", "4",
+                                    "--transport", transport, "--algorithm", *algorithm, "--chaos",
+                                    "kill server 2 at step 20; kill server 0 at 60%")
+                self.assertIn("copies  each parameter is on two servers: one of them may die", output)
+                self.assertIn("server 5 leads from here on", output)
+                audit = self.summary(name)["samples"]
+                self.assertEqual((audit["applied"], audit["lost"], audit["duplicated"]), (3840, 0, 0))
                 self.expect_nothing_left(name)
 
     def test_one_copy_goes_on_bit_for_bit_after_an_interrupt(self):

@@ -233,6 +233,35 @@ class Sandblaster(ServersTest):
                 self.assertEqual(audit["leased"], audit["applied"] + audit["dropped"], audit)
 
 
+class CutNetworks(ServersTest):
+    """Of a network that is cut over several workers: each part's parameters are on all servers."""
+
+    def test_its_servers_come_and_go_and_die(self):
+        for number, algorithm in enumerate(("downpour", "softsync", "backup")):
+            transport = SURVIVABLE[number % len(SURVIVABLE)]
+            with self.subTest(algorithm=algorithm, transport=transport):
+                name = f"{algorithm}-cut"
+                process = self.start(*self.small(name, samples=self.SAMPLES, noise=1), *ALGORITHMS[algorithm], "--stages", "2",
+                                     "--replicas", "2", "--servers", "2", "--epochs", "100000", "--transport", transport)
+                self.wait_for_steps(name, process)
+                joined = self.join(name, "--as", "server")
+                self.assertEqual(set(self.shares(process)[0]), {4, 5, 6})
+                self.expect_to_go_on(name, process)
+                self.leave(name, 4)  # which leads
+                self.line_with(process, " leads from here on")
+                self.assertIn(": 2 servers now", self.line_with(process, " left after update "))
+                self.expect_to_go_on(name, process)
+                self.command("scale", self.path(name), "--servers", "3")
+                self.assertEqual(set(self.shares(process)[0]), {5, 6, 7})
+                os.kill(self.pid_of_holder(name, 5), signal.SIGKILL)
+                self.line_with(process, "lost: server 5 ")
+                self.expect_to_go_on(name, process)
+                joined.terminate()
+                self.assertEqual(joined.wait(timeout=DEADLINE), 0)
+                self.expect_to_go_on(name, process)
+                self.expect_each_sample_once_after(name, process)
+
+
 class WithoutCopies(ServersTest):
     def test_shelves_move_with_one_copy_too(self):
         name = "single"
@@ -403,9 +432,9 @@ class Refusals(ServersTest):
         process = self.start(*self.small(name), "--algorithm", "downpour", "--workers", "2", "--servers", "2", "--stages", "2",
                              "--epochs", "100000", "--transport", "socket")
         self.wait_for_steps(name, process)
-        self.assertIn("where a network is cut the servers stay", self.command("join", self.path(name), "--as", "server", code=2))
-        self.assertIn("stay as they are", self.command("scale", self.path(name), "--servers", "3", code=2))
-        self.assertIn("holds parameters, and stays", self.leave(name, 3, code=2))
+        self.assertIn("such a job takes no workers in while it runs", self.command("join", self.path(name), code=2))
+        self.assertIn("takes no workers in while it runs", self.command("scale", self.path(name), "--workers", "4", code=2))
+        self.assertIn("the workers of this job cannot do without each other: stop it", self.leave(name, 0, code=2))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE)
         name = "only"

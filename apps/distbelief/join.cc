@@ -104,8 +104,11 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
     }
     const RunConfig known = is_folder ? config_of_run(name) : RunConfig();
     const auto expect_place = [&](const RunConfig& config) {
-      if (as_server && !servers_may_change(config)) {
-        throw InputError(fmt::format("{}: {}", name, why_servers_stay(config)));
+      if (as_server) {
+        if (!servers_may_change(config)) {
+          throw InputError(fmt::format("{}: {}", name, why_servers_stay(config)));
+        }
+        return;
       }
       if (awaits_replacements(config) && !grows_by_copies(config) && !*standby) {
         throw InputError(fmt::format(

@@ -80,7 +80,7 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     return;
   }
   const bool takes_over = takes_part && wanted != Role::standby && was_called(join);
-  if (phase_ == Phase::running && takes_part && !rules_.takes_late_members) {
+  if (phase_ == Phase::running && takes_part && wanted != Role::server && !rules_.takes_late_members) {
     if (!rules_.awaits_replacements) {
       refuse(connection, join, "the job has begun and takes nobody in any more");
       return;

@@ -195,7 +195,7 @@ std::string CoordinatorState::have_leave(int workers) {
 }
 
 std::string CoordinatorState::have_started(int workers, int servers) {
-  if (!rules_.takes_late_members && !rules_.grows_by_copies) {
+  if (workers > 0 && !rules_.takes_late_members && !rules_.grows_by_copies) {
     return "this job takes no workers in while it runs: stop it, and go on with --resume and more";
   }
   const std::string reason = workers > 0 ? "more workers are wanted" : "more servers are wanted";

@@ -46,8 +46,7 @@ std::int64_t servers_of(const RunConfig& config) { return config.servers > 0 ? c
 /// Whether what a server holds can be with another one: there are tags for so many shelves.
 bool has_shelves(const RunConfig& config) {
   constexpr std::int64_t kMostServers = 60;
-  return is_served(config) && servers_of(config) <= kMostServers && parts_of(config) == 1 &&
-         config.transport != "threads";
+  return is_served(config) && servers_of(config) * parts_of(config) <= kMostServers && config.transport != "threads";
 }
 
 }  // namespace
@@ -65,10 +64,9 @@ bool parameters_may_move(const RunConfig& config) {
 bool servers_may_change(const RunConfig& config) { return config.servers > 0 && parameters_may_move(config); }
 
 std::string why_servers_stay(const RunConfig& config) {
-  return !is_served(config)     ? fmt::format("--algorithm {} has no servers", config.algorithm)
-         : config.servers == 0  ? "servers are inside the workers (--servers 0): join as a worker"
-         : parts_of(config) > 1 ? "where a network is cut the servers stay as they are"
-                                : fmt::format("the servers of a job with {} stay as they are", config.servers);
+  return !is_served(config)    ? fmt::format("--algorithm {} has no servers", config.algorithm)
+         : config.servers == 0 ? "servers are inside the workers (--servers 0): join as a worker"
+                               : fmt::format("the servers of a job with {} stay as they are", config.servers);
 }
 
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }
@@ -176,9 +174,10 @@ void check_backup_workers(const RunConfig& config) {
   }
   const std::int64_t shares = replicas - config.backup_workers;
   if (config.batch % shares != 0) {
-    throw InputError(
-        fmt::format("--batch {}: expected a multiple of {}, the gradients of a step: {} {} less --backup-workers {}",
-                    config.batch, shares, all, replicas, config.backup_workers));
+    throw InputError(fmt::format(
+        "--batch {}: expected a multiple of {}, the gradients of a step ({} {} less --backup-workers {}), such "
+        "as {}",
+        config.batch, shares, all, replicas, config.backup_workers, (config.batch + shares - 1) / shares * shares));
   }
 }
 
@@ -310,8 +309,12 @@ void settle_grid(RunConfig& config) {
   }
   if (config.partition > 0 && (config.stages > 0 || config.tensor > 0) &&
       config.partition != config.stages * config.tensor) {
-    throw InputError(fmt::format("--partition {} is not --stages {} times --tensor {}; leave one of them out",
-                                 config.partition, config.stages, config.tensor));
+    const bool both = config.stages > 0 && config.tensor > 0;
+    throw InputError(both ? fmt::format("--partition {} is not --stages {} times --tensor {}; leave one of them out",
+                                        config.partition, config.stages, config.tensor)
+                          : fmt::format("--partition {}: expected a multiple of --{} {}", config.partition,
+                                        config.stages > 0 ? "stages" : "tensor",
+                                        std::max(config.stages, config.tensor)));
   }
   const std::int64_t parts = parts_of(config);
   if (parts > 1 && config.algorithm == "local") {
@@ -319,8 +322,8 @@ void settle_grid(RunConfig& config) {
   }
   if (config.replicas > 0) {
     if (config.workers > 0 && config.workers != config.replicas * parts) {
-      throw InputError(fmt::format("--workers {} contradicts --replicas {} of {} workers each; leave one of them out",
-                                   config.workers, config.replicas, parts));
+      throw InputError(fmt::format("--workers {} contradicts --replicas {} of {} worker{} each; leave one of them out",
+                                   config.workers, config.replicas, parts, parts == 1 ? "" : "s"));
     }
     config.workers = config.replicas * parts;
   } else if (config.workers == 0 && config.hosts.empty() && parts > 1) {

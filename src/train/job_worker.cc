@@ -244,8 +244,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   MpiWorld* const world = links.world;
   const RunConfig& config = job.config;
   const bool regroups = bond_of(config) == ControlEvents::Bond::regroups;
-  const bool grows = replaces_workers(config);
-  if (options.late && !grows) {
+  const bool grows = replaces_workers(config) || servers_may_change(config);
+  if (options.late && !options.as_server && !replaces_workers(config)) {
     throw InputError(
         "this job takes no workers in while it runs: servers are inside its workers, and stay as they are, or hold a "
         "network that is cut");

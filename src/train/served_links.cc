@@ -32,7 +32,7 @@ std::vector<std::uint64_t> shelf_ids(int shelves) {
 }  // namespace
 
 int shelves_of(const ServedTeam& team, std::int64_t floats) {
-  if (!team.servers_may_change) {
+  if (!team.servers_may_change || team.parts > 1) {  // each worker knows only how large its own part is
     return team.servers;
   }
   if (team.shelves > 0) {
@@ -55,17 +55,16 @@ ServedLinks::Area::Area(const Space& space, const ServedTeam& team, int shelves)
 ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& spaces, const UpdateRule& rule,
                          const ParameterServer::Options& options, Hooks hooks)
     : team_(team),
-      shelf_count_(team.servers),
+      shelves_of_part_(team.servers),
       rule_(rule),
       options_(options),
       hooks_(std::move(hooks)),
       areas_(spaces.size()) {
   check(spaces.size() == static_cast<std::size_t>(team.parts) && spaces.size() < kViews, "a space for each part");
-  check(!replicated() || (team.parts == 1 && static_cast<std::uint32_t>(team.servers) < kViews),
-        "shelves have two holders only of a whole network");
   if (replicated()) {
-    shelf_count_ = shelves_of(team, spaces.front().table->size());
-    team.routes->cut(shelf_count_);
+    shelves_of_part_ = shelves_of(team, team.parts > 1 ? 0 : spaces.front().table->size());
+    check(static_cast<std::uint32_t>(shelf_count()) < kViews, "tags can tell all shelves apart");
+    team.routes->cut(shelf_count());
     held_ = team.routes->first();
     if (team.is_late_server) {
       const std::vector<Ownership> tables = team.routes->since(*held_, seen_events_);
@@ -84,20 +83,21 @@ ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& space
     if (spaces[part].table == nullptr) {
       continue;
     }
-    areas_[part] = std::make_unique<Area>(spaces[part], team, shelf_count_);
+    areas_[part] = std::make_unique<Area>(spaces[part], team, shelves_of_part_);
     const bool founds = team.is_server() && !team.is_late_server;
-    for (int number = 0; founds && number < shelf_count_; ++number) {
-      const Ownership::Holders holders = held_ ? held_->of(number) : Ownership::Holders{.primary = number};
+    for (int i = 0; founds && i < shelves_of_part_; ++i) {
+      const int number = static_cast<int>(part) * shelves_of_part_ + i;
+      const Ownership::Holders holders = held_ ? held_->of(number) : Ownership::Holders{.primary = i};
       if (holders.primary == team.number()) {
         OrderedServer::Options own = {.replicated = replicated()};
         if (holders.backup != Ownership::kNobody) {
           own.backup = team.rank_of_server(holders.backup);
         }
-        Shelf& shelf = make_shelf(part, number, spaces[part].values, std::move(own));
+        Shelf& shelf = make_shelf(number, spaces[part].values, std::move(own));
         open_port(shelf);
         moving_.push_back(&shelf);
       } else if (holders.backup == team.number()) {
-        Shelf& shelf = make_shelf(part, number, spaces[part].values, {.replicated = true});
+        Shelf& shelf = make_shelf(number, spaces[part].values, {.replicated = true});
         shelf.follows = holders.primary;
         begin_to_hear(shelf, team.rank_of_server(holders.primary));
         moving_.push_back(&shelf);
@@ -112,8 +112,8 @@ ServedLinks::ServedLinks(const ServedTeam& team, const std::vector<Space>& space
     client_ = client_of(static_cast<std::size_t>(team.part_of(team.fabric->rank())), ClientRole::worker);
     clients_.push_back(client_.get());
   }
-  told_bytes_ = held_ ? bytes_moved(*held_) : 0;
   if (team.is_server()) {  // not where evaluations are: others wait for the dead's samples
+    told_bytes_ = held_ ? bytes_moved(*held_) : 0;
     watching_ = std::jthread([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
         // Asked first: who is gone by then is fenced before it is answered.
@@ -185,32 +185,30 @@ void ServedLinks::on_link_thread(const std::function<void()>& what) {
   done.get_future().wait();  // for as long as the thread of the fabric takes for a turn
 }
 
-ServedLinks::Shelf* ServedLinks::find_shelf(std::size_t part, int number) {
+ServedLinks::Shelf* ServedLinks::find_shelf(int number) {
   const std::scoped_lock lock(shelves_mutex_);
-  const auto found =
-      std::ranges::find_if(shelves_, [&](const auto& shelf) { return shelf->part == part && shelf->number == number; });
+  const auto found = std::ranges::find_if(shelves_, [&](const auto& shelf) { return shelf->number == number; });
   return found == shelves_.end() ? nullptr : found->get();
 }
 
-ServedLinks::Shelf& ServedLinks::make_shelf(std::size_t part, int number, std::span<const float> values,
-                                            OrderedServer::Options options) {
-  const Area& area = *areas_[part];
-  if (const std::int64_t bytes = area.placement.bytes_of(number); static_cast<std::size_t>(bytes) > kMostServerBytes) {
+ServedLinks::Shelf& ServedLinks::make_shelf(int number, std::span<const float> values, OrderedServer::Options options) {
+  const Area& area = *areas_[part_of(number)];
+  if (const std::int64_t bytes = bytes_of(number); static_cast<std::size_t>(bytes) > kMostServerBytes) {
     throw InputError(
         fmt::format("--servers {}: a server would hold {} MB of parameters; take more, so that none holds "
                     "over {}",
-                    team_.servers, (bytes >> 20) * (shelf_count_ / team_.servers),
-                    (kMostServerBytes >> 20) * static_cast<std::size_t>(shelf_count_ / team_.servers)));
+                    team_.servers, (bytes >> 20) * (shelves_of_part_ / team_.servers),
+                    (kMostServerBytes >> 20) * static_cast<std::size_t>(shelves_of_part_ / team_.servers)));
   }
-  Shelf* shelf = find_shelf(part, number);
+  Shelf* shelf = find_shelf(number);
   auto made = shelf == nullptr ? std::make_unique<Shelf>() : nullptr;
   shelf = made ? made.get() : shelf;
   const std::scoped_lock lock(shelves_mutex_);
-  shelf->part = part;
+  shelf->part = part_of(number);
   shelf->number = number;
-  shelf->server = std::make_unique<ParameterServer>(area.table, area.map, area.placement.blocks_of(number), rule_,
-                                                    values, options_);
-  if (part == 0 && number == 0) {
+  shelf->server = std::make_unique<ParameterServer>(
+      area.table, area.map, area.placement.blocks_of(number % shelves_of_part_), rule_, values, options_);
+  if (number == 0) {
     options.heard = hooks_.heard;
     options.save_heard = hooks_.save_heard;
     options.restore_heard = hooks_.restore_heard;
@@ -240,16 +238,14 @@ void ServedLinks::open_port(Shelf& shelf) {
       clients.push_back({.rank = Rank{server}, .role = ClientRole::leader});
     }
   }
-  const std::size_t apart = replicated() ? static_cast<std::size_t>(shelf.number) : shelf.part;
-  const std::uint32_t view = view_of_shelf(team_.view, apart);
-  const int of_a_server = shelf_count_ / team_.servers;
-  ServerPort::Options answers = {.view = view,
+  const int of_a_server = shelves_of_part_ / team_.servers;
+  ServerPort::Options answers = {.view = view_of(shelf),
                                  .threads = of_a_server > 1 ? 1 : kAnsweringThreads,
                                  .patience = team_.patience,
                                  .wake = [this] { link_.wake(); },
                                  .thread_begins = team_.side_thread_begins,
                                  .few_floats = ServerPort::kFewFloats / static_cast<std::size_t>(of_a_server)};
-  if (shelf.part == 0 && shelf.number == 0) {
+  if (shelf.number == 0) {
     answers.work = hooks_.work;
   }
   if (shelf.ordered->log().is_whole()) {
@@ -266,32 +262,40 @@ void ServedLinks::open_port(Shelf& shelf) {
   shelf.open_port = shelf.port.get();
 }
 
+/// Without two holders each server has one shelf of each part.
+std::uint32_t ServedLinks::view_of(const Shelf& shelf) const {
+  return view_of_shelf(team_.view, replicated() ? static_cast<std::size_t>(shelf.number) : shelf.part);
+}
+
 std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRole role) {
   std::vector<ServerClient::Server> places;
   const std::optional<Ownership> now = replicated() ? std::optional(team_.routes->now()) : std::nullopt;
-  for (int i = 0; i < shelf_count_; ++i) {
-    const int server = now && now->of(i).primary != Ownership::kNobody ? now->of(i).primary : i % team_.servers;
+  const int first = static_cast<int>(part) * shelves_of_part_;
+  for (int i = 0; i < shelves_of_part_; ++i) {
+    const int primary = now ? now->of(first + i).primary : Ownership::kNobody;
+    const int server = primary != Ownership::kNobody ? primary : i % team_.servers;
     ServerClient::Server place = {.rank = team_.rank_of_server(server), .blocks = areas_[part]->placement.blocks_of(i)};
     if (now && !linked_.contains(place.rank.value)) {
       place.rank = team_.fabric->rank();  // it came since: this process, asked first, says that it is another
     }
     if (place.rank == team_.fabric->rank() && !replicated()) {
-      place.here = [shelf = find_shelf(part, i)](const RequestHead& request, std::span<const std::byte> in,
-                                                 std::span<std::byte> out) {
+      place.here = [shelf = find_shelf(first + i)](const RequestHead& request, std::span<const std::byte> in,
+                                                   std::span<std::byte> out) {
         return shelf->open_port.load()->begin_here(request, in, out);
       };
     }
     places.push_back(std::move(place));
   }
-  ServerClient::Options options = {.view = view_of_shelf(team_.view, part),
-                                   .incarnation = incarnation_of(role, team_.incarnation),
-                                   .role = role,
-                                   .wake = [this] { link_.wake(); }};
+  ServerClient::Options options = {
+      .view = view_of_shelf(team_.view, replicated() ? static_cast<std::size_t>(first) : part),
+      .incarnation = incarnation_of(role, team_.incarnation),
+      .role = role,
+      .wake = [this] { link_.wake(); }};
   if (replicated()) {
-    options.holder = [this](std::size_t shelf) { return holder_of(shelf); };
-    options.here = [this](std::size_t shelf, const RequestHead& request, std::span<const std::byte> in,
-                          std::span<std::byte> out) -> ServerClient::ReplyHere {
-      const Shelf* own = find_shelf(0, static_cast<int>(shelf));
+    options.holder = [this, first](std::size_t place) { return holder_of(first + static_cast<int>(place)); };
+    options.here = [this, first](std::size_t place, const RequestHead& request, std::span<const std::byte> in,
+                                 std::span<std::byte> out) -> ServerClient::ReplyHere {
+      const Shelf* own = find_shelf(first + static_cast<int>(place));
       if (ServerPort* port = own == nullptr ? nullptr : own->open_port.load(); port != nullptr) {
         return port->begin_here(request, in, out);
       }
@@ -301,8 +305,8 @@ std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRol
   return std::make_unique<ServerClient>(*team_.fabric, areas_[part]->map, places, std::move(options));
 }
 
-std::optional<Rank> ServedLinks::holder_of(std::size_t shelf) {
-  const std::optional<int> holder = team_.routes->holder(static_cast<int>(shelf));
+std::optional<Rank> ServedLinks::holder_of(int number) {
+  const std::optional<int> holder = team_.routes->holder(number);
   if (!holder || !broken().empty()) {
     return std::nullopt;
   }
@@ -319,7 +323,7 @@ std::optional<Rank> ServedLinks::holder_of(std::size_t shelf) {
     return Rank{};
   }
   if (rank == team_.fabric->rank()) {
-    const Shelf* own = find_shelf(0, static_cast<int>(shelf));
+    const Shelf* own = find_shelf(number);
     if (own == nullptr || own->open_port == nullptr) {
       return Rank{};
     }

@@ -23,7 +23,8 @@
 
 namespace distbelief {
 
-/// Into how many shelves so many floats are cut: see ServedLinks::shelves().
+/// Into how many shelves so many floats are cut: see ServedLinks::shelves(). Where a network is cut, those of each
+/// part.
 int shelves_of(const ServedTeam& team, std::int64_t floats);
 
 /// What a process of a job with parameter servers has of them: the shelves it holds, if it is a server, and ways to all
@@ -66,9 +67,9 @@ class ServedLinks {
   void let_all_go();
   ServerClient& worker() { return *client_; }
   ServerClient& leader(std::size_t part = 0) { return *areas_.at(part)->leader; }
-  /// How a part's parameters are cut, and which of the blocks are on which shelf: of each server, or, where they may
-  /// move, of several for each.
-  int shelves() const { return shelf_count_; }
+  /// How a part's parameters are cut, and which of the blocks are on which of its shelves: of each server, or, where
+  /// they may move, of several for each.
+  int shelves() const { return shelves_of_part_; }
   const BlockMap& map(std::size_t part) const { return areas_.at(part)->map; }
   std::vector<int> blocks_of(std::size_t part, int shelf) const { return areas_.at(part)->placement.blocks_of(shelf); }
 
@@ -115,7 +116,7 @@ class ServedLinks {
   /// Blocks that move together, as far as this process holds them or has held them.
   struct Shelf {
     std::size_t part = 0;
-    int number = 0;
+    int number = 0;                           ///< of the shelves of all parts, part by part
     std::unique_ptr<ParameterServer> server;  ///< these two: null when it is not held any more
     std::unique_ptr<OrderedServer> ordered;
     std::unique_ptr<ReplicaReceiver> receiver;     ///< these seven: of the thread of the fabric; a backup's
@@ -141,13 +142,21 @@ class ServedLinks {
 
   bool replicated() const { return team_.routes != nullptr; }
   /// What this process holds, or has held.
-  Shelf* find_shelf(std::size_t part, int number);
-  Shelf& make_shelf(std::size_t part, int number, std::span<const float> values, OrderedServer::Options options);
+  Shelf* find_shelf(int number);
+  Shelf& make_shelf(int number, std::span<const float> values, OrderedServer::Options options);
+  /// These three: of a shelf by its number among those of all parts.
+  int shelf_count() const { return shelves_of_part_ * team_.parts; }
+  std::size_t part_of(int number) const { return static_cast<std::size_t>(number / shelves_of_part_); }
+  std::int64_t bytes_of(int number) const {
+    return areas_.at(part_of(number))->placement.bytes_of(number % shelves_of_part_);
+  }
+  /// By which the messages of a shelf are told from others'.
+  std::uint32_t view_of(const Shelf& shelf) const;
   void open_port(Shelf& shelf);
   /// For the thread of the fabric, or before it begins.
   std::unique_ptr<ServerClient> client_of(std::size_t part, ClientRole role);
   /// See ServerClient::Options::holder; Rank{}: it is not ready yet.
-  std::optional<Rank> holder_of(std::size_t shelf);
+  std::optional<Rank> holder_of(int number);
   bool advance();
   bool in_a_message();
   /// Lets the thread of the fabric do something, and waits for it. For the thread that watches.
@@ -215,7 +224,7 @@ class ServedLinks {
   std::optional<std::vector<PushId>> open_leases() const;
 
   const ServedTeam& team_;
-  int shelf_count_;
+  int shelves_of_part_;
   const UpdateRule& rule_;
   const ParameterServer::Options options_;
   const Hooks hooks_;

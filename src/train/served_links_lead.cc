@@ -9,7 +9,7 @@ bool ServedLinks::leads() {
   if (!replicated() || lead_ == Lead::given_up || team_.routes->now().leader() != team_.number()) {
     return false;
   }
-  const Shelf* first = find_shelf(0, 0);
+  const Shelf* first = find_shelf(0);
   return first != nullptr && first->open_port != nullptr;
 }
 
@@ -18,8 +18,10 @@ void ServedLinks::begin_leading() {
     return;  // it has led before
   }
   on_link_thread([this] {
-    areas_.front()->leader = client_of(0, ClientRole::leader);
-    clients_.push_back(areas_.front()->leader.get());
+    for (std::size_t part = 0; part < areas_.size(); ++part) {
+      areas_[part]->leader = client_of(part, ClientRole::leader);
+      clients_.push_back(areas_[part]->leader.get());
+    }
   });
 }
 
@@ -40,7 +42,7 @@ bool ServedLinks::may_hand_over(const Shelf& shelf) {
 std::uint64_t ServedLinks::tell_backup(RequestHead::Kind kind, const std::string& body) {
   std::uint64_t position = 0;
   if (replicated()) {
-    (void)find_shelf(0, 0)->ordered->answer({.kind = kind, .body_bytes = body.size()}, std::as_bytes(std::span(body)),
+    (void)find_shelf(0)->ordered->answer({.kind = kind, .body_bytes = body.size()}, std::as_bytes(std::span(body)),
                                             {}, position);
   }
   return position;
@@ -50,11 +52,11 @@ void ServedLinks::keep_beginning(const std::string& books, const std::string& wo
   (void)tell_backup(RequestHead::Kind::books, books);
   const std::uint64_t position = tell_backup(RequestHead::Kind::note, words);
   if (replicated()) {
-    (void)find_shelf(0, 0)->ordered->wait_until_durable(position, Clock::now() + team_.patience);
+    (void)find_shelf(0)->ordered->wait_until_durable(position, Clock::now() + team_.patience);
   }
 }
 
-std::string ServedLinks::note() { return find_shelf(0, 0)->ordered->note(); }
+std::string ServedLinks::note() { return find_shelf(0)->ordered->note(); }
 
 void ServedLinks::answer(const LeaseQuestion& question) {
   if (question.for_plan) {

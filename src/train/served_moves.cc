@@ -34,9 +34,9 @@ bool ServedLinks::settled() {
   if (!now.settled()) {
     return false;
   }
-  for (int number = 0; number < shelf_count_; ++number) {
+  for (int number = 0; number < shelf_count(); ++number) {
     const Ownership::Holders& holders = now.of(number);
-    const Shelf* shelf = find_shelf(0, number);
+    const Shelf* shelf = find_shelf(number);
     if ((holders.primary == self && (shelf == nullptr || shelf->open_port == nullptr)) ||
         (holders.backup == self && shelf == nullptr)) {
       return false;
@@ -59,8 +59,8 @@ std::uint64_t ServedLinks::bytes_moved() const { return replicated() ? bytes_mov
 
 std::uint64_t ServedLinks::bytes_moved(const Ownership& now) const {
   std::uint64_t bytes = 0;
-  for (int number = 0; number < shelf_count_; ++number) {
-    bytes += now.copied(number) * static_cast<std::uint64_t>(areas_.front()->placement.bytes_of(number));
+  for (int number = 0; number < shelf_count(); ++number) {
+    bytes += now.copied(number) * static_cast<std::uint64_t>(bytes_of(number));
   }
   return bytes;
 }
@@ -70,7 +70,7 @@ void ServedLinks::watch_shelves() {
     return;
   }
   for (const Ownership& next : team_.routes->since(*held_, seen_events_)) {
-    for (int number = 0; number < shelf_count_ && broken().empty(); ++number) {
+    for (int number = 0; number < shelf_count() && broken().empty(); ++number) {
       if (next.of(number) != held_->of(number)) {
         hold_as_in(next, number);
       }
@@ -90,8 +90,8 @@ void ServedLinks::watch_shelves() {
     team_.tell({.what = ServerHistory::What::joined, .primary = team_.fabric->rank(), .changes = now.changes()});
   }
   follow_who_is_due(now);
-  for (int number = 0; number < shelf_count_; ++number) {
-    Shelf* shelf = now.of(number).primary == team_.number() ? find_shelf(0, number) : nullptr;
+  for (int number = 0; number < shelf_count(); ++number) {
+    Shelf* shelf = now.of(number).primary == team_.number() ? find_shelf(number) : nullptr;
     if (shelf != nullptr && shelf->ordered != nullptr) {
       forget_old_backup(*shelf);
       take_step(*shelf, now);
@@ -104,7 +104,7 @@ void ServedLinks::hold_as_in(const Ownership& now, int number) {
   const int self = team_.number();
   const Ownership::Holders before = held_->of(number);
   const Ownership::Holders after = now.of(number);
-  Shelf* shelf = find_shelf(0, number);
+  Shelf* shelf = find_shelf(number);
   if (after.primary == Ownership::kNobody) {
     const std::scoped_lock lock(shelves_mutex_);
     broken_ = before.backup == Ownership::kNobody
@@ -222,7 +222,7 @@ void ServedLinks::follow_who_is_due(const Ownership& now) {
     if (holders.coming != team_.number()) {
       return true;
     }
-    Shelf* shelf = find_shelf(0, number);
+    Shelf* shelf = find_shelf(number);
     if (shelf != nullptr && shelf->ordered != nullptr) {  // what it held before, or a copy of one who is lost
       if (!is_left_by_its_primary(*shelf, now)) {
         return false;
@@ -235,8 +235,8 @@ void ServedLinks::follow_who_is_due(const Ownership& now) {
 }
 
 void ServedLinks::begin_to_follow(int number, int primary) {
-  const std::vector<float> none(static_cast<std::size_t>(areas_.front()->table.size()));
-  Shelf& made = make_shelf(0, number, none, {.replicated = true, .whole = false});
+  const std::vector<float> none(static_cast<std::size_t>(areas_.at(part_of(number))->table.size()));
+  Shelf& made = make_shelf(number, none, {.replicated = true, .whole = false});
   made.follows = primary;
   on_link_thread([&] {
     begin_to_hear(made, team_.rank_of_server(primary));
@@ -321,9 +321,9 @@ void ServedLinks::take_step(Shelf& shelf, const Ownership& now) {
 
 void ServedLinks::let_go_of_the_rest(const Ownership& now) {
   const int self = team_.number();
-  for (int number = 0; number < shelf_count_; ++number) {
+  for (int number = 0; number < shelf_count(); ++number) {
     const Ownership::Holders& holders = now.of(number);
-    Shelf* shelf = find_shelf(0, number);
+    Shelf* shelf = find_shelf(number);
     const bool held = holders.primary == self || holders.backup == self || holders.coming == self;
     if (shelf == nullptr || shelf->ordered == nullptr || held) {
       continue;
@@ -335,8 +335,7 @@ void ServedLinks::let_go_of_the_rest(const Ownership& now) {
 }
 
 std::unique_ptr<ReplicaSender> ServedLinks::sender_of(Shelf& shelf, ReplicaLog& log) {
-  const std::size_t apart = replicated() ? static_cast<std::size_t>(shelf.number) : shelf.part;
-  return std::make_unique<ReplicaSender>(*team_.fabric, log, view_of_shelf(team_.view, apart),
+  return std::make_unique<ReplicaSender>(*team_.fabric, log, view_of(shelf),
                                          [&shelf](Rank backup) { return shelf.sent_turns[backup.value]; });
 }
 
@@ -349,8 +348,8 @@ void ServedLinks::end(Shelf& shelf, std::unique_ptr<ReplicaSender>& sender) {
 
 void ServedLinks::begin_to_hear(Shelf& shelf, Rank primary) {
   shelf.receiver = std::make_unique<ReplicaReceiver>(
-      *team_.fabric, *shelf.ordered, primary, view_of_shelf(team_.view, static_cast<std::size_t>(shelf.number)),
-      [this] { link_.wake(); }, shelf.heard_turns[primary.value]);
+      *team_.fabric, *shelf.ordered, primary, view_of(shelf), [this] { link_.wake(); },
+      shelf.heard_turns[primary.value]);
 }
 
 void ServedLinks::end_hearing(Shelf& shelf) {
@@ -376,12 +375,12 @@ void ServedLinks::drop(Shelf& shelf) {
 void ServedLinks::tell_of_copies(const Ownership& now) {
   const int self = team_.number();
   std::set<int> primaries;  // of which something has just come
-  for (int number = 0; number < shelf_count_; ++number) {
+  for (int number = 0; number < shelf_count(); ++number) {
     if (held_->of(number).coming == self && now.of(number).backup == self) {
       primaries.insert(now.of(number).primary);
     }
   }
-  for (int number = 0; number < shelf_count_; ++number) {
+  for (int number = 0; number < shelf_count(); ++number) {
     if (now.next_copy(number) == self) {
       primaries.erase(now.of(number).primary);  // there is more to come
     }
@@ -402,8 +401,8 @@ void ServedLinks::tell_shares(const Ownership& now) {
   std::map<int, std::int64_t> answered;  // bytes, by server
   std::int64_t all = 0;
   std::int64_t held = 0;
-  for (int number = 0; number < shelf_count_; ++number) {
-    const std::int64_t bytes = areas_.front()->placement.bytes_of(number);
+  for (int number = 0; number < shelf_count(); ++number) {
+    const std::int64_t bytes = bytes_of(number);
     answered[now.of(number).primary] += bytes;
     all += bytes;
     held += now.of(number).backup == Ownership::kNobody ? bytes : 2 * bytes;
@@ -424,7 +423,7 @@ void ServedLinks::tell_shares(const Ownership& now) {
 /// To be told once for all shelves of which it is true.
 void ServedLinks::tell_news(const Ownership& now) {
   std::set<std::string> lines;
-  for (int number = 0; number < shelf_count_; ++number) {
+  for (int number = 0; number < shelf_count(); ++number) {
     const Ownership::Holders before = held_->of(number);
     const Ownership::Holders after = now.of(number);
     const bool lost_primary = !now.lives(before.primary);

@@ -18,7 +18,6 @@ void expect_no_push_lost_while(const Job::Options& options, std::uint64_t least_
                                const std::function<void(Job&, std::mt19937&)>& change) {
   Job job(options, counting());
   std::atomic<bool> done = false;
-  std::atomic<std::uint64_t> all_pushes = 0;
   std::vector<std::uint64_t> pushed(static_cast<std::size_t>(options.workers));
   {
     std::vector<std::jthread> workers;
@@ -29,7 +28,6 @@ void expect_no_push_lost_while(const Job::Options& options, std::uint64_t least_
           push_ones(job, worker, 10, pushes);
           pushes += 10;
         }
-        all_pushes += pushes;
         pushed[static_cast<std::size_t>(worker)] = pushes;
       });
     }
@@ -37,16 +35,24 @@ void expect_no_push_lost_while(const Job::Options& options, std::uint64_t least_
     change(job, draw);
     done = true;
   }
-  const std::vector<float> ones(job.floats(), 1.0F);  // so that everything is newer than what the worker has
-  const std::span<const float> part = ones;
-  job.links(0).worker().add({&part, 1});
-  ASSERT_TRUE(job.links(0).worker().push({.id = {1, pushed[0]}}, soon()).outcome.ok());
-  ASSERT_TRUE(job.links(0).worker().wait_pushed(soon()).outcome.ok());
-  ++all_pushes;
-  const std::vector<float> values = fetched(job, 0);
-  EXPECT_EQ(std::set<float>(values.begin(), values.end()), std::set<float>{-static_cast<float>(all_pushes)});
-  std::vector<std::uint64_t> heard = job.heard(job.table().leader());
-  EXPECT_EQ(heard.size(), all_pushes);
+  const std::vector<float> ones(job.floats(), 1.0F);
+  const std::span<const float> gradient = ones;
+  std::vector<std::uint64_t> of_part;
+  for (int part = 0; part < options.parts; ++part) {
+    ServerClient& client = job.links(part).worker();
+    std::uint64_t& last = pushed[static_cast<std::size_t>(part)];
+    client.add({&gradient, 1});  // so that everything is newer than what the worker has
+    ASSERT_TRUE(client.push({.id = {static_cast<std::uint64_t>(part + 1), last++}}, soon()).outcome.ok());
+    ASSERT_TRUE(client.wait_pushed(soon()).outcome.ok());
+    of_part.push_back(0);
+    for (int worker = part; worker < options.workers; worker += options.parts) {
+      of_part.back() += pushed[static_cast<std::size_t>(worker)];
+    }
+    const std::vector<float> values = fetched(job, part);
+    EXPECT_EQ(std::set<float>(values.begin(), values.end()), std::set<float>{-static_cast<float>(of_part.back())});
+  }
+  std::vector<std::uint64_t> heard = job.heard(job.table().leader());  // from the first part
+  EXPECT_EQ(heard.size(), of_part.front());
   EXPECT_EQ(std::set<std::uint64_t>(heard.begin(), heard.end()).size(), heard.size());
 }
 
@@ -72,6 +78,54 @@ TEST(ServedMoves, OneServerBecomesThreeAndTwo) {
                                   EXPECT_EQ(shelves_with(job.table(), 2), 6);
                                 });
     }
+  }
+}
+
+TEST(ServedMoves, OfANetworkInPartsOneServerBecomesThreeAndTwo) {
+  for (const int copies : {1, 2}) {
+    expect_no_push_lost_while(
+        {.workers = 4, .servers = 1, .floats = 100'000, .copies = copies, .newcomers = 2, .parts = 4}, 40, 1,
+        [&](Job& job, std::mt19937& draw) {
+          TestLeaders leaders(job);
+          leaders.look_after({0});
+          nap(draw);
+          EXPECT_EQ(job.add_server(), 1);
+          nap(draw);
+          EXPECT_EQ(job.add_server(), 2);
+          ASSERT_TRUE(wait_until_settled(job, {0, 1, 2}));
+          for (int server = 0; server < 3; ++server) {
+            EXPECT_GE(shelves_with(job.table(), server), 1);
+          }
+          nap(draw);
+          job.ask_to_leave(0);
+          ASSERT_TRUE(wait_until([&] {
+            leaders.look_after({0, 1, 2});
+            return job.server(0).may_leave();
+          }));
+          job.end_server(0);
+          ASSERT_TRUE(wait_until_settled(job, {1, 2}));
+          EXPECT_EQ(shelves_with(job.table(), 1), 2);
+          EXPECT_EQ(shelves_with(job.table(), 2), 2);
+        });
+  }
+}
+
+TEST(ServedMoves, OfANetworkInPartsServersMayDieWhileOneComes) {
+  for (unsigned seed = 0; seed < tries(6U); ++seed) {
+    expect_no_push_lost_while(
+        {.workers = 4, .servers = 3, .floats = 100'000, .newcomers = 1, .parts = 2}, 40, seed,
+        [&](Job& job, std::mt19937& draw) {
+          const int victim = static_cast<int>(draw() % 3);
+          const int newcomer = job.add_server();
+          nap(draw);
+          job.kill_servers({victim});
+          std::vector<int> living = {0, 1, 2, newcomer};
+          std::erase(living, victim);
+          ASSERT_TRUE(wait_until_settled(job, living));
+          if (victim == 0) {
+            EXPECT_EQ(std::ranges::count_if(living, [&](int server) { return job.server(server).leads(); }), 1);
+          }
+        });
   }
 }
 

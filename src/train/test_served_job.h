@@ -32,6 +32,7 @@ class ServedTestJob {
     int copies = 2;
     int newcomers = 0;    ///< servers, or workers with one inside, that may join
     bool inside = false;  ///< a server is inside each worker
+    int parts = 1;        ///< of a network that is cut, equally large; the workers of a copy have one after the other
   };
   ServedTestJob(int workers, int servers, std::int64_t floats, const ParameterServer::Options& options)
       : ServedTestJob({.workers = workers, .servers = servers, .floats = floats}, options) {}
@@ -164,6 +165,7 @@ class ServedTestJob {
                     .incarnation = static_cast<std::uint64_t>(rank + 1),
                     .workers = job_.workers,
                     .servers = servers_,
+                    .parts = job_.parts,
                     .inside = job_.inside,
                     .routes = process.routes.get(),
                     .servers_may_change = job_.newcomers > 0,
@@ -224,8 +226,13 @@ class ServedTestJob {
       process.heard.resize(saved.size() / sizeof(std::uint64_t));
       std::memcpy(process.heard.data(), saved.data(), saved.size());
     };
-    process.links = std::make_unique<ServedLinks>(process.team, std::vector<ServedLinks::Space>{{&table_, start_}},
-                                                  *rule_, options_, hooks);
+    std::vector<ServedLinks::Space> spaces(static_cast<std::size_t>(job_.parts));
+    for (int part = 0; part < job_.parts; ++part) {
+      if (process.team.is_server() || process.team.part_of(Rank{rank}) == part) {
+        spaces[static_cast<std::size_t>(part)] = {&table_, start_};
+      }
+    }
+    process.links = std::make_unique<ServedLinks>(process.team, spaces, *rule_, options_, hooks);
   }
   static std::uint64_t incarnation_of_rank(int rank) { return static_cast<std::uint64_t>(rank + 1); }
   void lose_worker_locked(int rank) {
