@@ -52,7 +52,7 @@ void add_leave_command(CLI::App& app, const JobPlace& place) {
       "\n"
       "A server, or a worker that has one inside (--servers 0), first hands what it holds over to the others, while\n"
       "training goes on; if it is the one that leads, the next one goes on with the run's folder. The last server\n"
-      "cannot leave, nor can those of networks that are cut, and with --replication 1 those inside workers.\n"
+      "cannot leave, nor, with --replication 1, can workers that have one inside.\n"
       "\n"
       "Examples:\n"
       "  distbelief leave runs/team 2\n"

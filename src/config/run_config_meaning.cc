@@ -61,12 +61,16 @@ bool parameters_may_move(const RunConfig& config) {
   return has_shelves(config) && has_copies;
 }
 
-bool servers_may_change(const RunConfig& config) { return config.servers > 0 && parameters_may_move(config); }
+bool servers_may_change(const RunConfig& config) {
+  const bool is_known = config.shares != "auto" || parts_of(config) == 1;  // to who comes: how the network is cut
+  return config.servers > 0 && is_known && parameters_may_move(config);
+}
 
 std::string why_servers_stay(const RunConfig& config) {
-  return !is_served(config)    ? fmt::format("--algorithm {} has no servers", config.algorithm)
-         : config.servers == 0 ? "servers are inside the workers (--servers 0): join as a worker"
-                               : fmt::format("the servers of a job with {} stay as they are", config.servers);
+  return !is_served(config)        ? fmt::format("--algorithm {} has no servers", config.algorithm)
+         : config.servers == 0     ? "servers are inside the workers (--servers 0): join as a worker"
+         : config.shares == "auto" ? "with --shares auto servers stay as they are: say the shares"
+                                   : fmt::format("the servers of a job with {} stay as they are", config.servers);
 }
 
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }

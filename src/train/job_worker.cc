@@ -362,7 +362,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     }
     std::optional<Newcomers> newcomers;
     if (is_served_job && growing != nullptr) {
-      newcomers.emplace(*growing, events, *view, role, founders.inside);
+      newcomers.emplace(*growing, locked, events, *view, role, founders.inside);
     }
     ServedTeam served = served_team({.member = member,
                                      .watch = watch,

@@ -17,8 +17,9 @@ bool talk_to_each_other(Role one, Role other, bool inside) {
 
 }  // namespace
 
-Newcomers::Newcomers(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self, bool inside)
-    : fabric_(fabric), events_(events), self_(self), inside_(inside), view_(view.number) {
+Newcomers::Newcomers(GrowingFabric& fabric, LockedFabric* locked, ControlEvents& events, const View& view, Role self,
+                     bool inside)
+    : fabric_(fabric), locked_(locked), events_(events), self_(self), inside_(inside), view_(view.number) {
   for (const MemberInfo& member : view.members) {
     known_.insert(member.rank.value);
   }
@@ -43,7 +44,10 @@ void Newcomers::meet(const std::stop_token& stop) {
                       .incarnation = member.incarnation,
                       .is_worker = member.role == Role::worker,
                       .is_server = inside_ || member.role == Role::server,
-                      .link = [this, met] { (void)fabric_.adopt(std::move(*met)); }});
+                      .link = [this, met] {
+                        const auto adopt = [&] { (void)fabric_.adopt(std::move(*met)); };
+                        locked_ == nullptr ? adopt() : locked_->alone(adopt);
+                      }});
     }
     std::this_thread::sleep_for(kBetweenLooksForNewcomers);
   }

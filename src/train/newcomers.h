@@ -10,6 +10,7 @@
 #include "cluster/membership.h"
 #include "train/control_events.h"
 #include "train/served_team.h"
+#include "transport/locked/locked_fabric.h"
 #include "transport/socket/socket_fabric.h"
 
 namespace distbelief {
@@ -19,8 +20,10 @@ namespace distbelief {
 /// `inside` them.
 class Newcomers {
  public:
-  /// All are borrowed. Those of `view`, and of views before, are no newcomers.
-  Newcomers(GrowingFabric& fabric, ControlEvents& events, const View& view, Role self, bool inside);
+  /// All are borrowed. Those of `view`, and of views before, are no newcomers. `locked`: what stands around the fabric
+  /// where other threads use it too, or null.
+  Newcomers(GrowingFabric& fabric, LockedFabric* locked, ControlEvents& events, const View& view, Role self,
+            bool inside);
   ~Newcomers();
   Newcomers(const Newcomers&) = delete;
   Newcomers& operator=(const Newcomers&) = delete;
@@ -32,6 +35,7 @@ class Newcomers {
   void meet(const std::stop_token& stop);
 
   GrowingFabric& fabric_;
+  LockedFabric* const locked_;
   ControlEvents& events_;
   const Role self_;
   const bool inside_;

@@ -62,12 +62,6 @@ void Trainer::Run::restore_served(const Checkpoint& checkpoint, const RunConfig&
                            .progress = {}};
     return;
   }
-  const std::size_t expected =
-      std::max<std::size_t>(1, all_parts.size()) * static_cast<std::size_t>(shelves_of(*team.served, table.size()));
-  if (restored->servers.size() != expected) {
-    throw FileError(
-        fmt::format("{}: expected {} states of servers, found {}", where, expected, restored->servers.size()));
-  }
 }
 
 ResumedState Trainer::Run::resumed_state_of_servers(const Checkpoint& checkpoint, const RunConfig& before) const {
@@ -235,12 +229,12 @@ bool Trainer::Run::restore() {
   }
   if (team.served != nullptr) {
     read_named_arrays(table, checkpoint.values(), "", replica->values());
-    // States of an older program are of servers, not of shelves, and are cut anew.
-    const auto states = std::max<std::size_t>(1, all_parts.size()) * static_cast<std::size_t>(team.served->servers);
-    const bool is_of_servers = shelves_of(*team.served, table.size()) != team.served->servers &&
-                               checkpoint.has_blob(server_blob(states - 1)) &&
-                               !checkpoint.has_blob(server_blob(states));
-    if ((change.same_servers && !is_of_servers) || is_sandblaster(config)) {
+    // States of an older program are of servers, and with --replication 1 there may be fewer shelves: they are cut
+    // anew.
+    const auto shelves = static_cast<std::size_t>(grid.parts() * shelves_of(*team.served, table.size()));
+    const bool is_of_shelves =
+        checkpoint.has_blob(server_blob(shelves - 1)) && !checkpoint.has_blob(server_blob(shelves));
+    if ((change.same_servers && is_of_shelves) || is_sandblaster(config)) {
       restore_served(checkpoint, before);
     } else {
       resumed = resumed_state(checkpoint, before, numbers);

@@ -220,6 +220,8 @@ class ServedLinks {
   /// Fences workers that are gone, and says how far they came.
   void watch_for_lost_workers(const std::vector<ServedTeam::LostWorker>& lost_workers);
   std::uint64_t fence(Shelf& shelf, std::uint64_t incarnation);
+  /// The worker has, or had, a part that the shelf is of: updates wait for so many workers of that part.
+  bool concerns(const Shelf& shelf, const ServedTeam::LostWorker& lost) const;
   /// How far pushes of each lease have come, in all blocks of this process; nothing: it has none.
   std::optional<std::vector<PushId>> open_leases() const;
 

@@ -66,6 +66,10 @@ std::vector<ServedLinks::Shelf*> ServedLinks::primary_shelves() {
   return own;
 }
 
+bool ServedLinks::concerns(const Shelf& shelf, const ServedTeam::LostWorker& lost) const {
+  return shelf.part == static_cast<std::size_t>(team_.part_of(lost.rank));
+}
+
 std::uint64_t ServedLinks::fence(Shelf& shelf, std::uint64_t incarnation) {
   std::uint64_t position = 0;
   (void)shelf.ordered->answer({.kind = RequestHead::Kind::fence, .incarnation = incarnation}, {}, {}, position);
@@ -85,7 +89,7 @@ void ServedLinks::watch_for_lost_workers(const std::vector<ServedTeam::LostWorke
       if (team_.is_late(lost.rank)) {
         admit(*shelf, lost.incarnation);  // it may have gone before it was there
       }
-      if (shelf->part == static_cast<std::size_t>(team_.part_of(lost.rank))) {
+      if (concerns(*shelf, lost)) {
         made.positions.emplace_back(shelf, fence(*shelf, lost.incarnation));
       }
     }

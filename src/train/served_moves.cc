@@ -180,7 +180,9 @@ void ServedLinks::admit_and_fence(Shelf& shelf) {
     if (team_.is_late(lost.rank)) {
       admit(shelf, lost.incarnation);
     }
-    (void)fence(shelf, lost.incarnation);
+    if (concerns(shelf, lost)) {
+      (void)fence(shelf, lost.incarnation);
+    }
   }
 }
 

@@ -129,6 +129,29 @@ TEST(ServedMoves, OfANetworkInPartsServersMayDieWhileOneComes) {
   }
 }
 
+TEST(ServedMoves, OfANetworkInPartsALostCopyIsOneThatUpdatesDoNotWaitForWhereverAShelfIs) {
+  const ParameterServer::Options gathering = {.update = [](std::uint64_t /*pushes*/, int absent) {
+    return UpdateOptions{.rate = 1, .gather = std::max(1, 3 - absent)};
+  }};
+  Job job({.workers = 6, .servers = 2, .floats = 20'000, .newcomers = 1, .parts = 2}, gathering);
+  for (const int lost : {4, 5}) {
+    job.lose_worker(lost);
+    for (int server = 0; server < 2; ++server) {
+      ASSERT_TRUE(wait_until([&] { return job.fenced(server, lost).has_value(); }));
+    }
+  }
+  job.kill_servers({1});  // who is left answers for all
+  job.add_server();
+  ASSERT_TRUE(wait_until_settled(job, {0, 2}));
+  for (int worker = 0; worker < 4; ++worker) {
+    push_ones(job, worker, 1);
+  }
+  for (const int part : {0, 1}) {
+    const std::vector<float> values = fetched(job, part);
+    EXPECT_EQ(std::set<float>(values.begin(), values.end()), std::set<float>{-1.0F}) << "one update of two gradients";
+  }
+}
+
 TEST(ServedMoves, OfManyServersWithAShelfEachSomeLeaveAndOneComes) {
   constexpr int kServers = 40;
   expect_no_push_lost_while(

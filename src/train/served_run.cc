@@ -367,6 +367,9 @@ void Trainer::Run::let_go_wrong(std::uint64_t entered, const std::function<bool(
       units =
           static_cast<double>(config.iterations) * std::max(1.0, static_cast<double>(data.train->size()) / of_a_push);
     }
+    if (chaos_told == 0 && team.served->is_late_server) {
+      chaos_told = pushes / team.served->copies();  // what was before is no affair of its
+    }
     const double share = units > 0 ? static_cast<double>(pushes) / units : 0;
     const std::int64_t now = pushes / team.served->copies() + 1;
     // It hears of every step, though many pushes may have come since it was told last.
