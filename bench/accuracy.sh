@@ -52,11 +52,11 @@ for workers in $worker_counts; do
     case $algorithm in
       averaging) own=$((batch / workers)) goal=1 more=(--average-every 10) ;;
       gossip) own=$((batch / workers)) goal=1 ;;
-      async) own=$((batch / workers)) goal=1 rate=$(awk "BEGIN {print 0.04 / $workers}") ;;
+      async) own=$((batch / workers)) goal=1 momentum=0.8 rate=$(awk "BEGIN {print 0.08 / $workers}") ;;
       downpour)
         own=$((batch / workers)) goal=1 rate=0.0007 momentum=0 more=(--servers 2 --optimizer adam --warm-start 200) ;;
-      softsync)  # divides the rate by the staleness, which is about n
-        own=$((batch / workers)) goal=1 rate=$(awk "BEGIN {print 0.08 / $workers}") more=(--n 2) ;;
+      softsync)  # divides the rate by the staleness, which is about n, or workers - 1 where that is less
+        own=$((batch / workers)) goal=1 rate=0.02 more=(--n 2) ;;
     esac
     found=$(accuracy "$algorithm-$workers" --algorithm "$algorithm" --workers "$workers" --transport "$transport" \
       --batch "$own" "${more[@]}")
