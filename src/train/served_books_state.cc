@@ -114,6 +114,7 @@ void ServedBooks::restore(std::string_view saved, const std::string& file) {
         fmt::format("{}: pushes there are of {} samples, not of {}: expected the same --batch times --n-push", file,
                     unit, plan_.unit_samples));
   }
+  open_.clear();  // these may have been a copy before, when other epochs were open
   visit(reader);
   reader.expect_end();
   news_.closed = unevaluated_;

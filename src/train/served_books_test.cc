@@ -68,6 +68,18 @@ TEST_F(Books, SeveralUnitsMayComeInOnePush) {
   EXPECT_EQ(books_.total(), (SampleAudit{16, 16, 0, 0, 0}));
 }
 
+TEST_F(Books, ThatWereACopyBeforeBecomeOneAgainWithNothingOfTheFirst) {
+  ServedBooks copy(sampler_, {.epochs = 2, .unit_samples = kUnit});
+  report(books_, unit(1, 0, 0, 0));
+  copy.become(books_.copy());  // the first epoch is open
+  for (std::uint64_t i = 1; i < 5; ++i) {
+    report(books_, unit(1, i, static_cast<std::int64_t>(i / 4), static_cast<std::int64_t>(i % 4) * kUnit));
+  }
+  copy.become(books_.copy());  // and now only the second
+  EXPECT_EQ(copy.total(), books_.total());
+  EXPECT_EQ(copy.copy(), books_.copy());
+}
+
 TEST_F(Books, WhatServersRefusedIsDroppedAndLeasedAgain) {
   for (std::uint64_t i = 0; i < 4; ++i) {
     UnitReport late = unit(1, i, 0, static_cast<std::int64_t>(i) * kUnit);
