@@ -35,7 +35,7 @@ CASES = {
     "downpour": ([*DOWNPOUR, *SERVERS], SERVED),
     "downpour, servers inside": ([*DOWNPOUR, "--servers", "0"], SYNCHRONOUS),
     "softsync": (["--algorithm", "softsync", "--batch", "32", "--lr", "0.02", *MOMENTUM, "--n", "2", *SERVERS], SERVED),
-    "sync, a backup worker": (["--algorithm", "sync", "--backup-workers", "1", "--batch", "128", "--lr", "0.05", *MOMENTUM, *SERVERS],
+    "sync, a backup worker": (["--algorithm", "sync", "--backup-workers", "1", "--batch", "126", "--lr", "0.05", *MOMENTUM, *SERVERS],
                               SERVED),
     "sandblaster": (["--algorithm", "sandblaster", *SERVERS], SERVED),
 }
