@@ -49,6 +49,9 @@ bool has_shelves(const RunConfig& config) {
   return is_served(config) && servers_of(config) * parts_of(config) <= kMostServers && config.transport != "threads";
 }
 
+/// By those who begin the job: who comes later does not know it.
+bool cut_is_measured(const RunConfig& config) { return parts_of(config) > 1 && config.shares == "auto"; }
+
 }  // namespace
 
 std::int64_t holders_of(const RunConfig& config) {
@@ -62,14 +65,13 @@ bool parameters_may_move(const RunConfig& config) {
 }
 
 bool servers_may_change(const RunConfig& config) {
-  const bool is_known = config.shares != "auto" || parts_of(config) == 1;  // to who comes: how the network is cut
-  return config.servers > 0 && is_known && parameters_may_move(config);
+  return config.servers > 0 && !cut_is_measured(config) && parameters_may_move(config);
 }
 
 std::string why_servers_stay(const RunConfig& config) {
   return !is_served(config)        ? fmt::format("--algorithm {} has no servers", config.algorithm)
          : config.servers == 0     ? "servers are inside the workers (--servers 0): join as a worker"
-         : config.shares == "auto" ? "with --shares auto servers stay as they are: say the shares"
+         : cut_is_measured(config) ? "with --shares auto servers stay as they are: say the shares"
                                    : fmt::format("the servers of a job with {} stay as they are", config.servers);
 }
 

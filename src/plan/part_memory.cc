@@ -17,7 +17,8 @@ constexpr std::int64_t kFloat = sizeof(float);
 // The most memory (VmHWM) of a worker whose network has a few numbers only is 24 MiB; larger ones make more primitives.
 constexpr std::int64_t kProgramBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kCopiesOfAMessage = 3;
-/// In which parameters go to files and come from them, through the first process; two at a time.
+/// In which parameters go to files and come from them, through the first process, as
+/// FloatArray::kPieceFloats says; two at a time.
 constexpr std::int64_t kPieceOfAFile = std::int64_t{4} << 20;
 
 std::int64_t buffer_of(std::int64_t bytes) {

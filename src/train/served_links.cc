@@ -204,7 +204,6 @@ ServedLinks::Shelf& ServedLinks::make_shelf(int number, std::span<const float> v
   auto made = shelf == nullptr ? std::make_unique<Shelf>() : nullptr;
   shelf = made ? made.get() : shelf;
   const std::scoped_lock lock(shelves_mutex_);
-  shelf->part = part_of(number);
   shelf->number = number;
   shelf->server = std::make_unique<ParameterServer>(
       area.table, area.map, area.placement.blocks_of(number % shelves_of_part_), rule_, values, options_);
@@ -224,7 +223,7 @@ ServedLinks::Shelf& ServedLinks::make_shelf(int number, std::span<const float> v
 void ServedLinks::open_port(Shelf& shelf) {
   std::vector<ServerPort::Client> clients;
   for (int rank = 0; rank < team_.workers; ++rank) {
-    if (Rank{rank} != team_.fabric->rank() && team_.part_of(Rank{rank}) == static_cast<int>(shelf.part)) {
+    if (Rank{rank} != team_.fabric->rank() && team_.part_of(Rank{rank}) == static_cast<int>(part_of(shelf.number))) {
       clients.push_back({.rank = Rank{rank}});
     }
   }
@@ -239,7 +238,7 @@ void ServedLinks::open_port(Shelf& shelf) {
     }
   }
   const int of_a_server = shelves_of_part_ / team_.servers;
-  ServerPort::Options answers = {.view = view_of(shelf),
+  ServerPort::Options answers = {.view = view_of(shelf.number),
                                  .threads = of_a_server > 1 ? 1 : kAnsweringThreads,
                                  .patience = team_.patience,
                                  .wake = [this] { link_.wake(); },
@@ -263,8 +262,8 @@ void ServedLinks::open_port(Shelf& shelf) {
 }
 
 /// Without two holders each server has one shelf of each part.
-std::uint32_t ServedLinks::view_of(const Shelf& shelf) const {
-  return view_of_shelf(team_.view, replicated() ? static_cast<std::size_t>(shelf.number) : shelf.part);
+std::uint32_t ServedLinks::view_of(int number) const {
+  return view_of_shelf(team_.view, replicated() ? static_cast<std::size_t>(number) : part_of(number));
 }
 
 std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRole role) {
@@ -287,10 +286,8 @@ std::unique_ptr<ServerClient> ServedLinks::client_of(std::size_t part, ClientRol
     places.push_back(std::move(place));
   }
   ServerClient::Options options = {
-      .view = view_of_shelf(team_.view, replicated() ? static_cast<std::size_t>(first) : part),
-      .incarnation = incarnation_of(role, team_.incarnation),
-      .role = role,
-      .wake = [this] { link_.wake(); }};
+      .view = view_of(first), .incarnation = incarnation_of(role, team_.incarnation), .role = role};
+  options.wake = [this] { link_.wake(); };
   if (replicated()) {
     options.holder = [this, first](std::size_t place) { return holder_of(first + static_cast<int>(place)); };
     options.here = [this, first](std::size_t place, const RequestHead& request, std::span<const std::byte> in,

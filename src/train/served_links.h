@@ -115,7 +115,6 @@ class ServedLinks {
   };
   /// Blocks that move together, as far as this process holds them or has held them.
   struct Shelf {
-    std::size_t part = 0;
     int number = 0;                           ///< of the shelves of all parts, part by part
     std::unique_ptr<ParameterServer> server;  ///< these two: null when it is not held any more
     std::unique_ptr<OrderedServer> ordered;
@@ -150,8 +149,8 @@ class ServedLinks {
   std::int64_t bytes_of(int number) const {
     return areas_.at(part_of(number))->placement.bytes_of(number % shelves_of_part_);
   }
-  /// By which the messages of a shelf are told from others'.
-  std::uint32_t view_of(const Shelf& shelf) const;
+  /// By which the messages of a shelf are told from others'; of a part's first shelf, those of its clients.
+  std::uint32_t view_of(int number) const;
   void open_port(Shelf& shelf);
   /// For the thread of the fabric, or before it begins.
   std::unique_ptr<ServerClient> client_of(std::size_t part, ClientRole role);

@@ -67,7 +67,7 @@ std::vector<ServedLinks::Shelf*> ServedLinks::primary_shelves() {
 }
 
 bool ServedLinks::concerns(const Shelf& shelf, const ServedTeam::LostWorker& lost) const {
-  return shelf.part == static_cast<std::size_t>(team_.part_of(lost.rank));
+  return part_of(shelf.number) == static_cast<std::size_t>(team_.part_of(lost.rank));
 }
 
 std::uint64_t ServedLinks::fence(Shelf& shelf, std::uint64_t incarnation) {

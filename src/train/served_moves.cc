@@ -337,7 +337,7 @@ void ServedLinks::let_go_of_the_rest(const Ownership& now) {
 }
 
 std::unique_ptr<ReplicaSender> ServedLinks::sender_of(Shelf& shelf, ReplicaLog& log) {
-  return std::make_unique<ReplicaSender>(*team_.fabric, log, view_of(shelf),
+  return std::make_unique<ReplicaSender>(*team_.fabric, log, view_of(shelf.number),
                                          [&shelf](Rank backup) { return shelf.sent_turns[backup.value]; });
 }
 
@@ -350,7 +350,7 @@ void ServedLinks::end(Shelf& shelf, std::unique_ptr<ReplicaSender>& sender) {
 
 void ServedLinks::begin_to_hear(Shelf& shelf, Rank primary) {
   shelf.receiver = std::make_unique<ReplicaReceiver>(
-      *team_.fabric, *shelf.ordered, primary, view_of(shelf), [this] { link_.wake(); },
+      *team_.fabric, *shelf.ordered, primary, view_of(shelf.number), [this] { link_.wake(); },
       shelf.heard_turns[primary.value]);
 }
 

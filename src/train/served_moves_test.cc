@@ -56,16 +56,20 @@ void expect_no_push_lost_while(const Job::Options& options, std::uint64_t least_
   EXPECT_EQ(std::set<std::uint64_t>(heard.begin(), heard.end()).size(), heard.size());
 }
 
+void one_becomes_three(Job& job, std::mt19937& draw) {
+  nap(draw);
+  EXPECT_EQ(job.add_server(), 1);
+  nap(draw);
+  EXPECT_EQ(job.add_server(), 2);
+  ASSERT_TRUE(wait_until_settled(job, {0, 1, 2}));
+}
+
 TEST(ServedMoves, OneServerBecomesThreeAndTwo) {
   for (const std::int64_t floats : {100'000, 1'000'000}) {
     for (const int copies : {1, 2}) {
       expect_no_push_lost_while({.servers = 1, .floats = floats, .copies = copies, .newcomers = 2}, 40, 1,
                                 [&](Job& job, std::mt19937& draw) {
-                                  nap(draw);
-                                  EXPECT_EQ(job.add_server(), 1);
-                                  nap(draw);
-                                  EXPECT_EQ(job.add_server(), 2);
-                                  ASSERT_TRUE(wait_until_settled(job, {0, 1, 2}));
+                                  ASSERT_NO_FATAL_FAILURE(one_becomes_three(job, draw));
                                   for (int server = 0; server < 3; ++server) {
                                     EXPECT_EQ(shelves_with(job.table(), server), 4);
                                   }
@@ -88,11 +92,7 @@ TEST(ServedMoves, OfANetworkInPartsOneServerBecomesThreeAndTwo) {
         [&](Job& job, std::mt19937& draw) {
           TestLeaders leaders(job);
           leaders.look_after({0});
-          nap(draw);
-          EXPECT_EQ(job.add_server(), 1);
-          nap(draw);
-          EXPECT_EQ(job.add_server(), 2);
-          ASSERT_TRUE(wait_until_settled(job, {0, 1, 2}));
+          ASSERT_NO_FATAL_FAILURE(one_becomes_three(job, draw));
           for (int server = 0; server < 3; ++server) {
             EXPECT_GE(shelves_with(job.table(), server), 1);
           }

@@ -421,7 +421,7 @@ struct Trainer::Run {
   bool is_without_a_worker() const;
   /// What is still to be leased, for a coordinator that came back.
   LeaseTable::Options plan_again(ServedBooks& books, const LeaseQuestion& question) const;
-  /// The leader's: writes down who came and went, and tells people; `workers` are there now.
+  /// The leader's: writes down who came and went, and tells people.
   void note_team_changes();
   /// With `note` in the place of another leader, which kept it last: see Leading. Nothing when this server leaves, and
   /// another is to lead.
