@@ -28,7 +28,7 @@ ROWS_BEFORE = 200
 CUT_SHARE = "20%"
 SYNCHRONOUS = ("allreduce", "sync", "averaging", "gossip")
 SERVED = ("async", "downpour", "softsync")
-SAMPLES, EPOCHS = 12000, 3
+SAMPLES, EPOCHS = 12000, 8  # so that there are seconds left after ROWS_BEFORE
 # (case, algorithm, who dies, goal in seconds)
 CASES = [
     *((f"{algorithm}: worker", algorithm, "worker 1", 1.0) for algorithm in (*SYNCHRONOUS, *SERVED)),

@@ -54,7 +54,7 @@ class Shares(BalanceTest):
                                                 "slow worker 1 x8", algorithm=algorithm, transport=transport))
                 line = self.line_with(process, "shares of the batch: ")
                 self.assertRegex(line, r"worker 0 \d+, worker 1 \d+, worker 2 \d+: .*worker 1 takes \d+\.\d times as long a sample")
-                self.wait_for_status(algorithm, r"worker +1 .*, \d+ samples of each batch")
+                self.wait_for_status(algorithm, r"\n +1 +worker .*, \d+ samples of each batch")
                 self.interrupt(process)
                 shares = self.shares(algorithm)
                 self.assertEqual(sum(shares), 30)

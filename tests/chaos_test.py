@@ -31,6 +31,7 @@ JOBS = [
     ["--algorithm", "allreduce", "--stages", "2", "--replicas", "2"],
     ["--algorithm", "sync", "--backup-workers", "1", "--workers", "3", "--servers", "2"],
     ["--algorithm", "sandblaster", "--workers", "3", "--servers", "2"],
+    ["--algorithm", "downpour", "--stages", "2", "--replicas", "2", "--servers", "2", "--restarts", "1"],
 ]
 
 

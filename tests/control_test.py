@@ -64,6 +64,22 @@ class Coordinator(ControlTest):
                 self.expect_finished(algorithm, 6000)
                 self.expect_verdict(algorithm)
 
+    def test_that_hangs_is_killed_and_comes_back(self):
+        for algorithm in ("allreduce", "downpour"):
+            with self.subTest(algorithm=algorithm):
+                process = self.start(*self.served(algorithm, "--epochs", "1000000") if algorithm == "downpour" else
+                                     [*self.small(algorithm), "--algorithm", algorithm, "--workers", "2", "--epochs", "1000000"])
+                self.wait_for_steps(algorithm, process)
+                os.kill(coordinator_of(self.path(algorithm)), signal.SIGSTOP)
+                self.line_with(process, "the coordinator has not answered for 5 s: it is killed")
+                self.line_with(process, "started again, training goes on")
+                self.wait_for_more_steps(algorithm)
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 130, output)
+                self.assertNotIn("events", self.summary(algorithm), output)  # nobody was lost
+                self.expect_nothing_left(algorithm)
+
     def test_and_a_worker_die_together(self):
         output = self.train(*self.served("run", "--epochs", "6"), "--chaos",
                             "kill worker 1 at step 40; kill coordinator at step 41")
@@ -116,6 +132,8 @@ class Coordinator(ControlTest):
         output, _ = process.communicate(timeout=DEADLINE)
         self.assertEqual(process.returncode, 0, output)
         self.expect_finished("run", 60000)
+        self.assertRegex(output, rf"coordinator \(pid {first} on \S+\) was killed by signal 9 \(SIGKILL\): started again, "
+                                 "training goes on\n")
         with open(folder + "/logs/coordinator.log") as log:
             self.assertIn("takes the place of the coordinator of term 1; 2 members should come back", log.read())
 
@@ -159,6 +177,13 @@ class Leaving(ControlTest):
     def leave(self, *arguments):
         return subprocess.run([job_test.PROGRAM, "leave", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, timeout=DEADLINE, check=False)
+
+    def test_who_is_no_number_is_refused_in_one_line(self):
+        for member in ("abc", "-1", "1.5", "worker 1", "99999999999", ""):
+            refused = self.leave(self.path("run"), member)
+            self.assertEqual(refused.returncode, 2, refused.stdout)
+            self.assertEqual(refused.stdout, f"distbelief: member '{member}': expected the number N of 'worker N' or "
+                             "'server N', as 'distbelief status' shows it\n")
 
     def test_takes_one_worker_out_and_the_job_goes_on(self):
         for how in ("command", "SIGTERM"):
@@ -220,8 +245,8 @@ class Newcomers(ControlTest):
         self.assertEqual(self.summary("run")["workers_at_end"], 3)
 
     def test_are_refused_where_there_is_no_place_for_them(self):
-        self.train(*self.small("served"), "--algorithm", "downpour", "--workers", "2", "--servers", "0", "--replication",
-                   "1", "--epochs", "1", "--transport", "socket")
+        self.train(*self.small("served"), "--algorithm", "downpour", "--workers", "2", "--servers", "0", "--epochs", "1",
+                   "--transport", "threads")
         for folder, expected in ((self.path("served"), "takes no workers in while it runs"),
                                  (self.path("nowhere"), "expected the folder of a run")):
             refused = subprocess.run([job_test.PROGRAM, "join", folder], stdout=subprocess.PIPE,

@@ -19,8 +19,8 @@ WAITS = "waits: 1 more is needed for another copy of the network"
 
 
 class Copies(ElasticTest):
-    def begin_cut(self, name, *more, transport="socket"):
-        return self.begin(name, *STAGES, *more, transport=transport)
+    def begin_cut(self, name, *more, **how):
+        return self.begin(name, *STAGES, *more, **how)
 
     def ends_well(self, process):
         said, _ = process.communicate(timeout=DEADLINE)
@@ -57,6 +57,32 @@ class Copies(ElasticTest):
                 self.assertEqual(sorted(event["what"] for event in summary["events"]), ["joined"] * 2 + ["left"] * 2)
                 self.assertNotIn("lost: ", output)
                 self.expect_losses_of_one_process(transport, [event["step"] for event in summary["events"]])
+
+    def test_of_other_algorithms_too(self):
+        for number, algorithm in enumerate((["sync"], ["averaging", "--average-every", "9"], ["gossip"])):
+            transport = SURVIVABLE[number % len(SURVIVABLE)]
+            with self.subTest(transport=transport, algorithm=algorithm):
+                name = algorithm[0]
+                process = self.begin_cut(name, transport=transport, algorithm=["--algorithm", *algorithm, "--lr", "0.005"])
+                folder = self.path(name)
+                comers = [self.come(folder), self.come(folder)]
+                self.line_with(process, "joined: 2 copies go on after step")
+                self.wait_for_more_steps(name)
+                self.command("scale", folder, "--workers", "6")
+                self.line_with(process, "joined: 3 copies go on after step")
+                self.wait_for_more_steps(name)
+                os.kill(self.pid_of(name, 2), signal.SIGKILL)
+                self.assertRegex(self.line_with(process, "is given up"), "worker 3 ends; 2 copies go on after step")
+                self.wait_for_more_steps(name)
+                self.command("leave", folder, "0")
+                self.line_with(process, "copy 1 of 2 is given up, worker 1 ends; one copy goes on after step")
+                self.wait_for_more_steps(name)
+                output, summary = self.stop(name, process, *WHOLE)
+                self.assertIn(-signal.SIGKILL, (comer.wait(timeout=DEADLINE) for comer in comers))
+                self.assertEqual((summary["workers"], summary["workers_at_end"]), (2, 2), output)
+                self.assertEqual(sorted(event["what"] for event in summary["events"]),
+                                 ["joined"] * 4 + ["left"] * 2 + ["lost"])
+                self.assertNotIn("back to", output)
 
     def test_scaled_up_and_down_with_deaths_among_it(self):
         for transport in SURVIVABLE:

@@ -204,7 +204,7 @@ class Sockets(HostsTest):
         status = subprocess.run([*self.network.inside("a"), PROGRAM, "status", self.path("run")], capture_output=True,
                                 text=True, timeout=60)
         rows = [line.split() for line in status.stdout.splitlines() if " worker " in line]
-        self.assertEqual([row[3] for row in rows], ["a", "b", "c"], status.stdout + status.stderr)
+        self.assertEqual([row[2] for row in rows], ["a", "b", "c"], status.stdout + status.stderr)
         with open(self.path("run") + "/job.json") as file:
             token = json.load(file)["token"].encode()
         for host in self.hosts:
@@ -352,14 +352,14 @@ class CutOff(HostsTest):
     def test_servers_go_on_and_apply_every_sample_once(self):
         for case, options in self.SERVED.items():
             with self.subTest(case=case):
-                output = self.go_on_without_c_and_d(case, "b,c,a,d", *options, "--servers", "2", "--epochs", str(self.EPOCHS))
+                output = self.go_on_without_c_and_d(case, "a,d,b,c", *options, "--servers", "2", "--epochs", str(self.EPOCHS))
                 self.assertRegex(output, r"lost: worker 1 \(pid \d+ on c\)")
                 self.assertRegex(output, r"lost: server 3 \(pid \d+ on d\)")
                 audit = self.summary(case)["samples"]
                 self.assertEqual((audit["applied"], audit["lost"], audit["duplicated"]), (self.EPOCHS * 1500, 0, 0))
 
     def test_sandblaster_goes_on(self):
-        self.go_on_without_c_and_d("run", "b,c,a,d", "--algorithm", "sandblaster", "--servers", "2", "--iterations", "200")
+        self.go_on_without_c_and_d("run", "a,d,b,c", "--algorithm", "sandblaster", "--servers", "2", "--iterations", "200")
         audit = self.summary("run")["samples"]
         self.assertEqual((audit["lost"], audit["duplicated"]), (0, 0))
 

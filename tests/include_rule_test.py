@@ -108,6 +108,11 @@ class IncludeRule(unittest.TestCase):
                 if re.search(rf"^\s*#\s*include [<\"]{header}", path.read_text(), re.M):
                     self.assertEqual(path.relative_to(ROOT).parts[:3], ("src", "transport", home), path)
 
+    def test_nothing_prints_that_throws_where_it_cannot(self):
+        for path in sources("src") + sources("apps"):
+            if re.search(r"\bfmt::print(ln)?\(|std::c(out|err)\b", path.read_text()):
+                self.fail(f"{path}: expected the functions of base/print.h")
+
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -150,12 +151,21 @@ class JobTest(unittest.TestCase):
 
         self.wait_until(stepped, "a few steps")
 
+    def wait_for_more_steps(self, name, count=8):
+        size = os.path.getsize(self.path(name) + "/metrics.jsonl")
+        self.wait_until(lambda: os.path.getsize(self.path(name) + "/metrics.jsonl") > size + 150 * count, "more steps")
+
     def line_with(self, process, text):
         """The next line of its output that has this in it."""
         seen = []
-        while not seen or text not in seen[-1]:
-            seen.append(process.stdout.readline())
-            self.assertNotEqual(seen[-1], "", "".join(seen))
+        overdue = threading.Timer(DEADLINE, process.kill)
+        overdue.start()
+        try:
+            while not seen or text not in seen[-1]:
+                seen.append(process.stdout.readline())
+                self.assertNotEqual(seen[-1], "", "".join(seen))
+        finally:
+            overdue.cancel()
         return seen[-1]
 
     def expect_every_sample_once(self, name, samples):
@@ -266,6 +276,10 @@ class Deaths(JobTest):
                 self.assertEqual(process.returncode, 4, output)
                 self.assertIn("--resume", output)
                 self.expect_nothing_left(name)
+                summary = self.summary(name)
+                self.assertEqual(summary["status"], "lost")
+                self.assertRegex(summary["problem"], r"^(worker \d|mpirun) \(pid ")
+                self.assertGreater(summary["steps"], 0)
                 with open(self.checkpoints(name)[-1] + "/manifest.json") as file:
                     epochs = json.load(file)["epoch"] + 1
                 self.train("--resume", self.path(name), "--epochs", str(epochs))

@@ -5,6 +5,7 @@ resume_test.py PROGRAM    the distbelief executable
 
 import json
 import os
+import re
 import random
 import shutil
 import signal
@@ -208,6 +209,22 @@ class Refusals(ResumeTest):
         self.assertIn(says, output)
         self.assertEqual(job_test.files_of(self.path(name)), before)
 
+    def test_threads_that_the_program_chose_do_not_stand_in_the_way(self):
+        self.train(*self.recipe("run", "--algorithm", "local", "--epochs", "1"))
+        path = self.path("run") + "/run.yaml"
+        with open(path) as file:
+            text = re.sub(r"\nthread-mode: \w+\n", "\nthread-mode: lanes\n", file.read())
+        with open(path, "w") as file:
+            file.write(re.sub(r"\nthreads: \d+\n", f"\nthreads: {os.cpu_count() + 1}\n", text))  # as on a larger machine
+        cut = ["--algorithm", "allreduce", "--stages", "2", "--workers", "2", "--transport", "socket"]
+        self.train("--resume", self.path("run"), "--epochs", "2", *cut)
+        self.assertLessEqual(self.summary("run")["threads"], os.cpu_count())
+        self.train("--resume", self.path("run"), "--epochs", "3", "--algorithm", "async", "--workers", "3", "--servers", "2",
+                   "--stages", "1", "--tensor", "1", "--threads", "1")
+        self.train("--resume", self.path("run"), "--epochs", "4", "--algorithm", "local")
+        self.assertLessEqual(self.summary("run")["threads"], os.cpu_count())
+        self.expect_every_sample_once("run", 4 * SAMPLES)
+
     def test_what_belongs_to_a_run_does_not_change(self):
         self.train(*self.recipe("run", "--algorithm", "async", "--workers", "2", "--servers", "2", *PLACES["threads"],
                                 "--epochs", "1"))
@@ -220,6 +237,28 @@ class Refusals(ResumeTest):
                             "epoch; begin anew with its weights", "--algorithm", "sandblaster", "--iterations", "2")
         self.expect_refusal("run", "its checkpoints are of a model with other parameters", "--epochs", "2",
                             "--model-options", "hidden=33")
+
+    def test_a_run_none_of_whose_checkpoints_is_sound_is_refused_before_processes_are_started(self):
+        self.train(*self.recipe("run", "--algorithm", "local", "--threads", "1", "--epochs", "2"))
+        newest = self.checkpoints("run")[-1]
+        for name in self.checkpoints("run"):
+            victim = os.path.join(self.path("run"), "checkpoints", name, "values.safetensors")
+            with open(victim, "r+b") as file:
+                file.truncate(1)
+        jobs = {"one": ["--algorithm", "local"],
+                "several": ["--algorithm", "allreduce", "--workers", "2", "--transport", "socket"],
+                "threads": ["--algorithm", "allreduce", "--workers", "2", "--transport", "threads"],
+                "servers": ["--algorithm", "async", "--workers", "2", "--servers", "1", "--transport", "socket"]}
+        for name, job in jobs.items():
+            with self.subTest(name):
+                process = self.start("--resume", self.path("run"), "--epochs", "4", *job)
+                output, errors = process.communicate(timeout=job_test.DEADLINE)
+                said = (output + (errors or "")).splitlines()
+                self.assertEqual(process.returncode, 2, said)
+                self.assertIn("checkpoints: none of its checkpoints can be used; the newest: ", said[-1])
+                self.assertEqual([" cannot be used: " in line for line in said], [True] * (len(said) - 1) + [False], said)
+                self.assertIn(newest, said[0])
+        self.assertFalse(os.path.exists(os.path.join(self.path("run"), "logs")))
 
     def test_damaged_checkpoints_of_servers_and_of_parts_are_named_and_the_one_before_used(self):
         for name, kind in {"servers": KINDS["async"], "stages": KINDS["stages"]}.items():

@@ -48,10 +48,6 @@ class ElasticTest(job_test.JobTest):
             whole = file.read().rpartition("\n")[0]
         return [json.loads(line) for line in whole.split("\n") if "train_accuracy" in line]
 
-    def wait_for_more_steps(self, name, count=8):
-        size = os.path.getsize(self.path(name) + "/metrics.jsonl")
-        self.wait_until(lambda: os.path.getsize(self.path(name) + "/metrics.jsonl") > size + 150 * count, "more steps")
-
     def stop(self, name, process, *more):
         """Ends the job and has its last epoch finished: each sample of each epoch was applied once. What it printed."""
         process.send_signal(signal.SIGINT)
@@ -92,6 +88,19 @@ class Scaling(ElasticTest):
                                  ["joined"] * 4 + ["left"] * 2, output)
                 self.assertNotRegex(output, "killed|lost: ")
                 self.expect_losses_of_one_process(transport, [event["step"] for event in summary["events"]])
+
+    def test_two_that_come_and_go_at_once_do_so_with_every_algorithm(self):
+        for number, (name, algorithm) in enumerate(ALGORITHMS.items()):
+            transport = SURVIVABLE[number % len(SURVIVABLE)]
+            with self.subTest(algorithm=name, transport=transport):
+                process = self.begin(name, workers=1, transport=transport, algorithm=[*algorithm, "--lr", "0.005"])
+                for _ in range(4):
+                    self.command("scale", self.path(name), "--workers", "3")
+                    self.line_with(process, "3 workers go on after step")
+                    self.command("scale", self.path(name), "--workers", "1")
+                    self.line_with(process, "one worker goes on after step")
+                output, summary = self.stop(name, process)
+                self.assertEqual(sorted(event["what"] for event in summary["events"]), ["joined"] * 8 + ["left"] * 8, output)
 
     def test_is_refused_where_it_cannot_be(self):
         process = self.begin("team")
@@ -170,7 +179,8 @@ class Leaving(ElasticTest):
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         output, _ = process.communicate(timeout=DEADLINE)
-        self.assertEqual(process.returncode, 4, output)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, output)
+        self.assertIn("\nall workers were asked to end: the job stops, with a checkpoint\n", output)
         self.assertEqual(self.summary("run")["status"], "interrupted")
         self.assertEqual(self.summary("run")["workers_at_end"], 3)
         self.expect_nothing_left("run")
@@ -204,9 +214,9 @@ class Joining(ElasticTest):
         with open(self.path("run") + "/job.json") as file:
             address = json.load(file)["address"].removeprefix("tcp:")
         self.assertIn("needs the job's token", self.command("join", address, code=2))
-        refused = self.command("join", address, code=1, environment={"DISTBELIEF_TOKEN": "guess"})
-        self.assertIn("its token is not the job's", refused)
-        self.assertEqual(refused.count("\n"), 1)
+        for words in (["join", address], ["leave", address, "1"], ["scale", address, "--workers", "3"], ["status", address]):
+            refused = self.command(*words, code=2, environment={"DISTBELIEF_TOKEN": "guess"})
+            self.assertEqual(refused, f"distbelief: {address}: the job refused this process: its token is not the job's\n")
         self.stop("run", process)
 
 

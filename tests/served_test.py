@@ -280,6 +280,26 @@ class Failures(ServedTest):
                          r"server 3 \(pid .*; all \d+ updates are lost: there is no checkpoint yet")
         self.expect_nothing_left("server")
 
+    def test_when_the_only_server_is_killed_a_summary_says_so_anew(self):
+        job = [*ALGORITHMS["async"], "--workers", "2", "--servers", "1", "--transport", "socket"]
+        self.train(*self.small("only", samples=15000), *job, "--epochs", "1")
+        self.assertEqual(self.summary("only")["status"], "finished")
+        process = self.start("--resume", self.path("only"), "--epochs", "2000")
+        rows = len(self.losses("only"))
+        self.wait_until(lambda: len(self.losses("only")) > rows, "training to go on")
+        victim = next(pid for pid, words in processes_in(self.path("only")).items() if words[-2] == b"2")
+        os.kill(victim, signal.SIGKILL)
+        output, _ = process.communicate(timeout=job_test.DEADLINE)
+        self.assertEqual(process.returncode, 4, output)
+        summary = self.summary("only")
+        self.assertEqual(summary["status"], "lost")
+        self.assertRegex(summary["problem"], r"server 2 \(pid .*: was killed by signal 9")
+        self.assertEqual([(event["what"], event["who"][:9]) for event in summary["events"]], [("lost", "server 2 ")])
+        self.assertEqual((summary["workers"], summary["servers"], summary["algorithm"]), (2, 1, "async"))
+        self.assertGreaterEqual(summary["epochs"], 1)
+        self.assertIsNone(summary["samples"])  # nobody knows any more
+        self.expect_nothing_left("only")
+
     def test_a_worker_that_dies_with_the_only_copy_is_named_and_ends_the_job(self):
         for transport in SURVIVABLE:
             for algorithm in ("async", "backup"):

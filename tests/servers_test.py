@@ -148,6 +148,13 @@ class Inside(Scenario):
         self.expect_counts(name, epochs)
 
 
+class InsideWithoutCopies(Inside):
+    """The same with one copy of everything."""
+
+    def begin(self, name, transport, workers, servers, algorithm="downpour", *more):
+        return super().begin(name, transport, workers, servers, algorithm, "--replication", "1", *more)
+
+
 class InsideOthers(ServersTest):
     HOLDER = "worker"
 
@@ -333,7 +340,8 @@ class Leaders(ServersTest):
         for rank in (2, 3, 4):
             os.kill(self.pid_of_holder(name, rank), signal.SIGTERM)
         output, _ = process.communicate(timeout=DEADLINE)
-        self.assertEqual(process.returncode, 4, output)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, output)
+        self.assertIn("\nall servers were asked to end: the job stops, with a checkpoint\n", output)
         self.assertEqual(self.summary(name)["status"], "interrupted")
         self.expect_nothing_left(name)
         self.train("--resume", self.path(name))
@@ -417,6 +425,25 @@ class Deaths(ServersTest):
         self.expect_each_sample_once_after(name, process)
 
 
+class Replaced(ServersTest):
+    def test_the_launcher_starts_another_in_the_place_of_one_that_died(self):
+        for transport in SURVIVABLE:
+            with self.subTest(transport=transport):
+                process = self.begin(transport, transport, 2, 2, "downpour", "--restarts", "2")
+                os.kill(self.pid_of_holder(transport, 2), signal.SIGKILL)  # who leads
+                self.assertRegex(self.line_with(process, " is replaced "),
+                                 r"^server 2 \(pid \d+ on \S+\) is replaced \(1 of 2 restarts\)\n$")
+                self.assertIn(": 2 servers now", self.line_with(process, " joined after update "))
+                self.assertEqual(set(self.shares(process)[0]), {3, 4})
+                self.expect_to_go_on(transport, process)
+                os.kill(self.pid_of_holder(transport, 3), signal.SIGKILL)  # of the first ones nobody is left
+                self.line_with(process, "server 4 leads from here on")
+                self.assertIn(": 2 servers now", self.line_with(process, " joined after update "))
+                self.assertEqual(set(self.shares(process)[0]), {4, 5})
+                self.expect_to_go_on(transport, process)
+                self.expect_each_sample_once_after(transport, process)
+
+
 class Refusals(ServersTest):
     def test_are_one_line_and_code_2(self):
         name = "no-servers"
@@ -432,9 +459,9 @@ class Refusals(ServersTest):
         process = self.start(*self.small(name), "--algorithm", "downpour", "--workers", "2", "--servers", "2", "--stages", "2",
                              "--epochs", "100000", "--transport", "socket")
         self.wait_for_steps(name, process)
-        self.assertIn("such a job takes no workers in while it runs", self.command("join", self.path(name), code=2))
-        self.assertIn("takes no workers in while it runs", self.command("scale", self.path(name), "--workers", "4", code=2))
-        self.assertIn("the workers of this job cannot do without each other: stop it", self.leave(name, 0, code=2))
+        self.assertIn("3 workers: 2 workers hold a copy of the network together",
+                      self.command("scale", self.path(name), "--workers", "3", code=2))
+        self.assertIn("is the last that trains: stop the job instead", self.leave(name, 0, code=2))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE)
         name = "only"

@@ -215,7 +215,7 @@ class Srun(unittest.TestCase):
             metrics = self.path(name) + "/metrics.jsonl"
             if os.path.exists(metrics) and os.path.getsize(metrics) > 500:
                 status = self.slurm.run(PROGRAM, "status", self.path(name))
-                found = re.findall(r"worker +2 +\S+ +(\d+) ", status.stdout)
+                found = re.findall(r"\n +2 +worker +\S+ +(\d+) ", status.stdout)
                 self.assertEqual(len(found), 1, status.stdout + status.stderr)
                 return int(found[0])
             time.sleep(0.02)

@@ -521,6 +521,14 @@ class FullDisk(TrainCase):
         self.addCleanup(subprocess.run, ["umount", "-l", disk], capture_output=True)
         return disk
 
+    def fill(self, disk):
+        with open(disk / "filler", "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(1 << 12)):
+                    pass
+            except OSError:
+                pass
+
     def read_until(self, process, words):
         """What the process says up to a line with these words."""
         said = ""
@@ -536,7 +544,7 @@ class FullDisk(TrainCase):
         said, errors = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 130, said + errors)
         summary = summary_of(out)
-        elsewhere = self.folder / "elsewhere"
+        elsewhere = self.folder / f"elsewhere-{out.parent.name}"
         shutil.copytree(out, elsewhere)
         self.resume(elsewhere, "--epochs", summary["epochs"] + 2)
         self.assert_audit(elsewhere, (summary["epochs"] + 2) * 600)
@@ -565,17 +573,11 @@ class FullDisk(TrainCase):
         out = disk / "out"
         process = self.start(*options({"epochs": 1000000, "checkpoint-every": 10, "out": out}))
         self.wait_for(lambda: (out / "checkpoints").exists() and len(checkpoints_of(out)) > 1, process)
-        filler = disk / "filler"
-        with open(filler, "wb", buffering=0) as file:
-            try:
-                while file.write(bytes(1 << 12)):
-                    pass
-            except OSError:
-                pass
+        self.fill(disk)
         said = self.read_until(process, "no checkpoint of step")
         self.assertIn("No space left on device; training goes on, the one before stays", said)
         self.assertGreaterEqual(len(checkpoints_of(out)), 1)
-        filler.unlink()
+        (disk / "filler").unlink()
         said += self.read_until(process, "checkpoints are written again")
         summary = self.finish_elsewhere(out, process)
         self.assertGreater(summary["failed_checkpoints"], 0)
@@ -592,6 +594,29 @@ class FullDisk(TrainCase):
         self.read_until(process, "checkpoints are written again")
         self.assertGreater(self.finish_elsewhere(out, process)["failed_checkpoints"], 0)
 
+    def test_a_leader_that_dies_while_the_disk_is_full_finds_another_in_its_place(self):
+        jobs = {"allreduce": ({"algorithm": "allreduce", "workers": 2}, "worker-0", ": one worker goes on after step "),
+                "downpour": ({"algorithm": "downpour", "workers": 2, "servers": 2}, "server-2", "server 3 leads from here on")}
+        for name, (changes, leader, goes_on) in jobs.items():
+            with self.subTest(job=name):
+                disk = self.small_disk(f"disk-{name}", megabytes=16)
+                out = disk / "out"
+                process = self.start(*options({**changes, "transport": "socket", "epochs": 1000000, "checkpoint-every": 200,
+                                               "log-every": 50, "out": out}))
+                self.wait_for(lambda: (out / "checkpoints").exists() and len(checkpoints_of(out)) > 1, process)
+                pid = int(re.search(r"\(pid (\d+) on", (out / "logs" / f"{leader}.log").read_text())[1])
+                self.fill(disk)
+                self.read_until(process, "no checkpoint of step")
+                os.kill(pid, signal.SIGKILL)
+                self.read_until(process, goes_on)
+                self.read_until(process, "no metrics of step")
+                (disk / "filler").unlink()
+                newest = checkpoints_of(out)[-1]
+                while checkpoints_of(out)[-1] == newest:
+                    self.read_until(process, "epoch ")
+                self.assertEqual(self.finish_elsewhere(out, process)["status"], "interrupted")
+                self.assertEqual((out / "leader").exists(), name == "allreduce")
+
     def test_a_small_disk_leaves_the_checkpoints_it_has_room_for(self):
         disk = self.small_disk("disk")
         changes = {"model_options": "hidden=256", "checkpoint_every": 10, "epochs": 3, "keep_checkpoints": 9}
@@ -605,6 +630,53 @@ class FullDisk(TrainCase):
         shutil.copytree(out, elsewhere)
         self.resume(elsewhere)
         self.assert_same_run(whole, elsewhere)
+
+    def test_where_there_is_no_checkpoint_before_none_is_said_to_stay(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
+        for name, changes in (("one", {}), ("served", {"algorithm": "async", "workers": 1, "servers": 1, "transport": "threads"})):
+            done = run(*options({**changes, "epochs": 1, "out": self.folder / name}), preexec_fn=limited)
+            self.assertRegex(done.stdout, r"no checkpoint of step \d+: .*File too large; training goes on, and the next is tried")
+            self.assertNotIn("stays", done.stdout)
+
+    def test_what_cannot_be_printed_changes_no_exit_code(self):
+        full = open("/dev/full", "w")
+        self.addCleanup(full.close)
+
+        def code(*words, **keywords):
+            return subprocess.run([PROGRAM, *map(str, words)], timeout=PATIENCE, **keywords).returncode
+        for name, changes in (("one", {}), ("job", {"algorithm": "allreduce", "workers": 2, "transport": "socket"})):
+            out = self.folder / name
+            self.assertEqual(code("train", *options({**changes, "epochs": 1}), "--out", out, stdout=full, stderr=full), 0)
+            self.assertEqual(summary_of(out)["status"], "finished")
+        self.assertEqual(code("train", "--lr", "-1", stdout=full, stderr=full), 2)
+        self.assertEqual(code("status", "nosuch", stdout=full, stderr=full), 2)
+        for words in (["models"], ["--version"], ["train", "--help"], ["info", "mlp", "--data", DATA]):  # words are all they make
+            self.assertEqual(code(*words, stdout=full, stderr=full), 2, words)
+
+    def test_processes_whose_logs_are_on_a_full_disk_go_on(self):
+        served = {"algorithm": "downpour", "workers": 2, "servers": 2, "transport": "socket", "epochs": 2}
+        self.fill(self.small_disk("out/logs"))
+        self.train("out", **served)
+
+    def test_a_death_that_was_survived_is_not_why_a_model_could_not_be_written(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 13, 1 << 13))
+        done = run(*options({"algorithm": "allreduce", "workers": 2, "transport": "socket", "out": self.folder / "out",
+                             "chaos": "kill worker 1 at 50%"}), preexec_fn=limited)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(": one worker goes on after step ", done.stdout)
+        self.assert_one_line(done.stderr, "model.safetensors", "File too large")
+
+    def test_a_server_that_cannot_write_the_model_nor_its_log_ends_the_job_with_code_2(self):
+        served = {"algorithm": "downpour", "workers": 2, "servers": 2, "transport": "socket", "epochs": 2}
+        self.fill(self.small_disk("out/logs"))
+
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
+        done = run(*options({**served, "model-options": "hidden=256", "out": self.folder / "out"}), preexec_fn=limited)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assert_one_line(done.stderr, "server 2", "failed", "model.safetensors", "File too large")
 
 
 class SecondPlace(TrainCase):

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/folder_lock.h"
+#include "base/print.h"
 #include "cluster/child_process.h"
 #include "cluster/launcher.h"
 #include "commands.h"
@@ -67,7 +68,7 @@ std::filesystem::path new_folder(const RunConfig& common, const CheckedRun& chec
 /// Checks everything before the first folder is made.
 std::pair<std::filesystem::path, Comparison> begin(const CompareArguments& arguments, const JobPlace& place) {
   const PlanKnowledge knowledge = {.cache = cache_folder(place.environment),
-                                   .note = [](std::string_view line) { fmt::print("{}\n", line); }};
+                                   .note = [](std::string_view line) { print_out("{}\n", line); }};
   RunConfig unsaid;
   unsaid.workers = 0;
   unsaid.epochs = kUsualEpochs;
@@ -128,7 +129,7 @@ ProcessEnd train_here(const JobPlace& place, const std::filesystem::path& folder
 
 void show_heading(const Terminal& terminal, std::size_t number, std::size_t count, const std::string& label) {
   const std::string text = fmt::format("{} of {}: {}", number, count, label);
-  fmt::print("{}{}{}\n", terminal.color ? "\033[1m" : "", text, terminal.color ? "\033[0m" : "");
+  print_out("{}{}{}\n", terminal.color ? "\033[1m" : "", text, terminal.color ? "\033[0m" : "");
   std::fflush(stdout);
 }
 
@@ -138,15 +139,15 @@ void show_results(const Terminal& terminal, const std::filesystem::path& folder,
   for (std::size_t column = 1; column < rows.front().size(); ++column) {
     right.push_back(column);
   }
-  fmt::print("{} on {}: {}\n\n{}\n", comparison.model, comparison.data, comparison.measure.name(),
-             table_text(rows, right, terminal.width));
+  print_out("{} on {}: {}\n\n{}\n", comparison.model, comparison.data, comparison.measure.name(),
+            table_text(rows, right, terminal.width));
   for (const ComparedRun& run : comparison.runs) {
     if (!run.problem.empty()) {
-      fmt::print("{} {}: {}\n", run.label, run.status, run.problem);
+      print_out("{} {}: {}\n", run.label, run.status, run.problem);
     }
   }
-  fmt::print("page            {}\nresults         {}\n", (folder / "compare.html").string(),
-             (folder / "compare.json").string());
+  print_out("page            {}\nresults         {}\n", (folder / "compare.html").string(),
+            (folder / "compare.json").string());
 }
 
 int compare(const CompareArguments& arguments, const Terminal& terminal, const JobPlace& place) {
@@ -178,14 +179,14 @@ int compare(const CompareArguments& arguments, const Terminal& terminal, const J
       run.problem = fmt::format("its process {}", describe(end));
     }
     write_comparison(folder, comparison);
-    fmt::print("\n");
+    print_out("\n");
   }
   show_results(terminal, folder, comparison);
   if (comparison.is_over()) {
     return 0;
   }
-  fmt::print("\n{}; go on with: distbelief compare --resume {}\n",
-             stop_signal() == 0 ? "some runs have not ended by themselves" : "stopped", folder.string());
+  print_out("\n{}; go on with: distbelief compare --resume {}\n",
+            stop_signal() == 0 ? "some runs have not ended by themselves" : "stopped", folder.string());
   return stop_signal() == 0 ? 4 : 128 + stop_signal();
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "checks.h"
 #include "commands.h"
 #include "data/open.h"
@@ -265,7 +266,7 @@ void add_completion_command(CLI::App& app) {
       "  source <(distbelief completion zsh)           in ~/.zshrc, after compinit\n"
       "  distbelief completion fish | source           in ~/.config/fish/config.fish");
   command->callback([shell, &app] {
-    fmt::print("{}", *shell == "bash" ? bash_script(app) : *shell == "zsh" ? zsh_script(app) : fish_script(app));
+    print_out("{}", *shell == "bash" ? bash_script(app) : *shell == "zsh" ? zsh_script(app) : fish_script(app));
   });
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/json.h"
+#include "base/print.h"
 #include "commands.h"
 #include "data/loader.h"
 #include "data_options.h"
@@ -39,7 +40,7 @@ void list(const DataArguments& arguments, const Terminal& terminal) {
                       {"folder", set.folder.string()},
                       {"how_to_get", set.how_to_get}});
     }
-    fmt::print("{}\n", json_text(root, 2));
+    print_out("{}\n", json_text(root, 2));
     return;
   }
   std::vector<std::vector<std::string>> rows = {{"name", "train", "test", "what it is"}};
@@ -50,10 +51,10 @@ void list(const DataArguments& arguments, const Terminal& terminal) {
   }
   rows.push_back(
       {"synthetic:...", "any", "any", "made on the fly, for trying things out: synthetic:classes=10,shape=3x32x32"});
-  fmt::print("{}\n", table_text(rows, {1, 2}, terminal.width));
-  fmt::print("{}\n", wrapped("Your own: a CSV, LIBSVM, NPY or IDX file, or a folder with one folder of images for each "
-                             "class. 'distbelief data SOURCE' looks into one; docs/data.md has the details.",
-                             0, terminal.width));
+  print_out("{}\n", table_text(rows, {1, 2}, terminal.width));
+  print_out("{}\n", wrapped("Your own: a CSV, LIBSVM, NPY or IDX file, or a folder with one folder of images for each "
+                            "class. 'distbelief data SOURCE' looks into one; docs/data.md has the details.",
+                            0, terminal.width));
 }
 
 /// How many samples each class has; reads the whole part.
@@ -94,13 +95,13 @@ void describe_one(const DataArguments& arguments, const Terminal& terminal) {
     for (std::size_t c = 0; c < train.size(); ++c) {
       root["classes"].push_back({{"name", name_of(c)}, {"train", train[c]}, {"test", test[c]}});
     }
-    fmt::print("{}\n", json_text(root, 2));
+    print_out("{}\n", json_text(root, 2));
     return;
   }
-  fmt::print("name     {}\n", splits.name);
-  fmt::print("samples  {}\n", describe(spec));
-  fmt::print("train    {}\n", grouped(splits.train->size()));
-  fmt::print("test     {}\n", splits.test ? grouped(splits.test->size()) : "none; --validation sets a part aside");
+  print_out("name     {}\n", splits.name);
+  print_out("samples  {}\n", describe(spec));
+  print_out("train    {}\n", grouped(splits.train->size()));
+  print_out("test     {}\n", splits.test ? grouped(splits.test->size()) : "none; --validation sets a part aside");
   if (train.empty()) {
     return;
   }
@@ -110,9 +111,9 @@ void describe_one(const DataArguments& arguments, const Terminal& terminal) {
   for (std::size_t c = 0; c < std::min(train.size(), kMostRows); ++c) {
     rows.push_back({name_of(c), grouped(train[c]), grouped(test[c]), bar(train[c], most)});
   }
-  fmt::print("\n{}", table_text(rows, {1, 2}, terminal.width));
+  print_out("\n{}", table_text(rows, {1, 2}, terminal.width));
   if (train.size() > kMostRows) {
-    fmt::print("and {} more classes; --json has all\n", train.size() - kMostRows);
+    print_out("and {} more classes; --json has all\n", train.size() - kMostRows);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/print.h"
 #include "commands.h"
 #include "data/open.h"
 #include "metrics/format.h"
@@ -206,15 +207,15 @@ void add_doctor_command(CLI::App& app, const Terminal& terminal, int& exit_code)
       warnings += finding.state == State::warn ? 1 : 0;
       missing += finding.state == State::missing ? 1 : 0;
       const std::string mend = finding.mend.empty() ? "" : "\n-> " + finding.mend;
-      fmt::print("{}  {:<13}  {}\n", state_text(finding.state, terminal.color), finding.what,
-                 wrapped(finding.found + mend, kColumn, terminal.width));
+      print_out("{}  {:<13}  {}\n", state_text(finding.state, terminal.color), finding.what,
+                wrapped(finding.found + mend, kColumn, terminal.width));
     }
     const auto counted = [](int count, const char* what) {
       return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
     };
-    fmt::print("\n{}\n", missing > 0    ? counted(missing, "problem") + " to mend first"
-                         : warnings > 0 ? "ready, with " + counted(warnings, "warning")
-                                        : "ready");
+    print_out("\n{}\n", missing > 0    ? counted(missing, "problem") + " to mend first"
+                        : warnings > 0 ? "ready, with " + counted(warnings, "warning")
+                                       : "ready");
     exit_code = missing > 0 ? 1 : 0;
   });
 }

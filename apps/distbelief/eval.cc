@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/print.h"
 #include "commands.h"
 #include "data/loader.h"
 #include "data_options.h"
@@ -110,13 +111,13 @@ double share(std::int64_t part, std::int64_t whole) {
 
 void show(const Evaluation& result, const LoadedModel& model, const Terminal& terminal) {
   const char* part = result.part == "all" ? "" : result.part == "test" ? ", test part" : ", training part";
-  fmt::print("data      {}{}: {} samples\n", result.data, part, grouped(static_cast<std::uint64_t>(result.sums.rows)));
-  fmt::print("loss      {}\n", measure_text(mean_loss(result.sums)));
+  print_out("data      {}{}: {} samples\n", result.data, part, grouped(static_cast<std::uint64_t>(result.sums.rows)));
+  print_out("loss      {}\n", measure_text(mean_loss(result.sums)));
   if (result.classes.empty()) {
     return;
   }
-  fmt::print("accuracy  {} ({} right)\n\n", percent_text(accuracy(result.sums)),
-             grouped(static_cast<std::uint64_t>(result.sums.correct)));
+  print_out("accuracy  {} ({} right)\n\n", percent_text(accuracy(result.sums)),
+            grouped(static_cast<std::uint64_t>(result.sums.correct)));
   std::vector<std::size_t> order;
   for (std::size_t c = 0; c < result.classes.size(); ++c) {
     order.push_back(c);
@@ -128,7 +129,7 @@ void show(const Evaluation& result, const LoadedModel& model, const Terminal& te
       return count.samples == 0 ? 2.0 : share(count.right, count.samples);
     });
     order.resize(20);
-    fmt::print("the 20 of {} classes that do worst; --json has all\n", result.classes.size());
+    print_out("the 20 of {} classes that do worst; --json has all\n", result.classes.size());
   }
   std::vector<std::vector<std::string>> rows = {{"class", "samples", "accuracy", "most often taken for"}};
   for (const std::size_t c : order) {
@@ -138,7 +139,7 @@ void show(const Evaluation& result, const LoadedModel& model, const Terminal& te
                     count.samples == 0 ? "-" : percent_text(share(count.right, count.samples)),
                     worst == c ? "" : fmt::format("{} ({})", model.class_name(worst), count.taken_for[worst])});
   }
-  fmt::print("{}", table_text(rows, {1, 2}, terminal.width));
+  print_out("{}", table_text(rows, {1, 2}, terminal.width));
 }
 
 void show_json(const Evaluation& result, const LoadedModel& model) {
@@ -160,7 +161,7 @@ void show_json(const Evaluation& result, const LoadedModel& model) {
                                  {"accuracy", share(count.right, count.samples)}});
     }
   }
-  fmt::print("{}\n", json_text(root, 2));
+  print_out("{}\n", json_text(root, 2));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "cluster/store_url.h"
 #include "commands.h"
 #include "signals.h"
@@ -55,11 +56,11 @@ void add_guard_command(CLI::App& app, int& exit_code) {
                                         .place = arguments->place,
                                         .log =
                                             [](const std::string& line) {
-                                              fmt::print("{}\n", line);
+                                              print_out("{}\n", line);
                                               std::fflush(stdout);
                                             },
                                         .stop_requested = [] { return stop_signal() != 0; }});
-    fmt::print("{}\n", result.reason);
+    print_out("{}\n", result.reason);
     exit_code = result.succeeded || stop_signal() != 0 ? 0 : 1;
   });
 }

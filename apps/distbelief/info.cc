@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/parallel.h"
+#include "base/print.h"
 #include "checks.h"
 #include "commands.h"
 #include "data_options.h"
@@ -108,17 +109,16 @@ void show(const Graph& graph, const ModelSummary& summary, const TrainingMemory&
           int threads, ThreadMode mode) {
   std::string text = model_text(summary);
   text.erase(text.rfind("activations"));  // the executor's own numbers follow
-  fmt::print("{}", text);
+  print_out("{}", text);
   const double step_flops = 3.0 * static_cast<double>(graph.flops()) * static_cast<double>(arguments.batch);
-  fmt::print("FLOPs        {:.3g} G a step of batch {}, forward and backward\n", step_flops / 1e9, arguments.batch);
-  fmt::print("\nmemory of training, batch {}, {}, {} thread{}{}\n", arguments.batch, arguments.optimizer, threads,
-             threads == 1 ? "" : "s",
-             mode == ThreadMode::lanes && threads > 1 ? ", each on its part of the batch" : "");
-  fmt::print("  parameters   {:>10}\n", bytes_text(memory.parameters));
-  fmt::print("  gradients    {:>10}\n", bytes_text(memory.gradients));
-  fmt::print("  optimizer    {:>10}\n", bytes_text(memory.optimizer));
-  fmt::print("  activations  {:>10}\n", bytes_text(memory.activations));
-  fmt::print("  together     {:>10}\n", bytes_text(memory.total()));
+  print_out("FLOPs        {:.3g} G a step of batch {}, forward and backward\n", step_flops / 1e9, arguments.batch);
+  print_out("\nmemory of training, batch {}, {}, {} thread{}{}\n", arguments.batch, arguments.optimizer, threads,
+            threads == 1 ? "" : "s", mode == ThreadMode::lanes && threads > 1 ? ", each on its part of the batch" : "");
+  print_out("  parameters   {:>10}\n", bytes_text(memory.parameters));
+  print_out("  gradients    {:>10}\n", bytes_text(memory.gradients));
+  print_out("  optimizer    {:>10}\n", bytes_text(memory.optimizer));
+  print_out("  activations  {:>10}\n", bytes_text(memory.activations));
+  print_out("  together     {:>10}\n", bytes_text(memory.total()));
 }
 
 void show_json(const ModelSummary& summary, const TrainingMemory& memory, const InfoArguments& arguments, int threads,
@@ -146,7 +146,7 @@ void show_json(const ModelSummary& summary, const TrainingMemory& memory, const 
                               {"parameters", row.parameters},
                               {"flops", row.flops}});
   }
-  fmt::print("{}\n", json_text(root, 2));
+  print_out("{}\n", json_text(root, 2));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "commands.h"
 #include "observer.h"
 #include "signals.h"
@@ -73,10 +74,9 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
       "what it leases. It runs until the job ends; Ctrl-C or SIGTERM takes it out again, as 'distbelief leave' does. "
       "With\n"
       "HOST:PORT the configuration comes from the coordinator; data sets and model files must be at the same paths\n"
-      "here. With --servers 0 it also takes its share of the parameters, as a server does; not with --replication 1.\n"
-      "Where a network is cut over workers without servers, it waits until there are enough for one more copy of the\n"
-      "network (allreduce), or until a worker dies or leaves whose place it can take; with --standby only for the\n"
-      "latter. Not where servers hold such a network.\n"
+      "here. With --servers 0 it also takes its share of the parameters, as a server does.\n"
+      "Where a network is cut over workers, it waits until there are enough for one more copy of the network\n"
+      "or until a worker dies or leaves whose place it can take; with --standby only for the latter.\n"
       "\n"
       "With --as server it takes its share of the parameters from the other servers while training goes on, and\n"
       "answers for them.\n"
@@ -110,18 +110,16 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
         }
         return;
       }
-      if (awaits_replacements(config) && !grows_by_copies(config) && !*standby) {
-        throw InputError(fmt::format(
-            "{}: with --algorithm {} others come to a network that is cut only in the places of workers that die: join "
-            "with --standby, or stop the job, and go on with --resume and more workers",
-            name, config.algorithm));
-      }
-      if (!replaces_workers(config)) {
+      if (*standby && takes_workers(config) && !replaces_workers(config)) {
         throw InputError(
-            fmt::format("{}: --algorithm {}{}: such a job takes no workers in while it runs", name, config.algorithm,
-                        parts_of(config) > 1                       ? " with servers and a network that is cut"
-                        : is_served(config) && config.servers == 0 ? " with --servers 0 and --replication 1"
-                                                                   : ""));
+            fmt::format("{}: --standby: with --replication 1 nobody can take a dead worker's place", name));
+      }
+      if (!takes_workers(config)) {
+        throw InputError(fmt::format("{}: --algorithm {}{}: such a job takes no workers in while it runs", name,
+                                     config.algorithm,
+                                     is_served(config) && config.servers == 0
+                                         ? fmt::format(" with {} workers that have a server inside", config.workers)
+                                         : ""));
       }
     };
     if (is_folder) {
@@ -135,19 +133,17 @@ void add_join_command(CLI::App& app, const JobPlace& place, int& exit_code) {
     job.options.leave_requested = [] { return stop_signal() != 0; };
     job.options.standby = *standby;
     job.options.waits = [](const std::string& text) {
-      fmt::print("{}\n", text);
+      print_out("{}\n", text);
       std::fflush(stdout);
     };
     job.options.as_server = as_server;
     const WorkerResult result = join_late(job.access, job.options, [] { return false; });
-    const bool held = as_server || (is_served(job.access.config) && job.access.config.servers == 0);
-    fmt::print("{}\n", result.left && held                   ? "left: others have what it held"
-                       : result.left                         ? fmt::format("left after step {}", result.summary.steps)
-                       : result.summary.status.empty()       ? *standby || grows_by_copies(job.access.config)
-                                                                   ? "the job ended without need of it"
-                                                                   : "the job ended before it began"
-                       : result.summary.status == "given up" ? "the job goes on without it"
-                                                             : "the run is " + result.summary.status);
+    print_out("{}\n", result.left                           ? result.end
+                      : result.summary.status.empty()       ? *standby || takes_copies(job.access.config)
+                                                                  ? "the job ended without need of it"
+                                                                  : "the job ended before it began"
+                      : result.summary.status == "given up" ? "the job goes on without it"
+                                                            : "the run is " + result.summary.status);
     exit_code = result.exit_code;
   });
 }

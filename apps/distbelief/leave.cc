@@ -1,7 +1,9 @@
+#include <charconv>
 #include <memory>
 #include <optional>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "commands.h"
 #include "observer.h"
 #include "order_answer.h"
@@ -16,6 +18,16 @@ struct LeaveArguments {
   JobArguments job;
   int member = 0;
 };
+
+int member_number(const std::string& text) {
+  int number = -1;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || stop != text.data() + text.size() || number < 0) {
+    throw InputError(fmt::format(
+        "member '{}': expected the number N of 'worker N' or 'server N', as 'distbelief status' shows it", text));
+  }
+  return number;
+}
 
 /// The first view that this member is not in; nothing at the deadline, or when the job has ended.
 std::optional<View> wait_until_gone(const Member& observer, Rank rank, Clock::time_point deadline) {
@@ -34,9 +46,11 @@ void add_leave_command(CLI::App& app, const JobPlace& place) {
   command->group("Jobs");
   const auto arguments = std::make_shared<LeaveArguments>();  // shared with the callback, which outlives this function
   add_job_arguments(*command, arguments->job, place);
-  command->add_option("member", arguments->member, "its number, as 'distbelief status' shows it")
+  command
+      ->add_option_function<std::string>(
+          "member", [arguments](const std::string& text) { arguments->member = member_number(text); },
+          "the number N of 'worker N' or 'server N': its rank in 'distbelief status'")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
       ->required();
   command->footer(
       "The others go on without it, the audit stays exact, and nothing restarts. Where workers make steps or averages\n"
@@ -52,7 +66,7 @@ void add_leave_command(CLI::App& app, const JobPlace& place) {
       "\n"
       "A server, or a worker that has one inside (--servers 0), first hands what it holds over to the others, while\n"
       "training goes on; if it is the one that leads, the next one goes on with the run's folder. The last server\n"
-      "cannot leave, nor, with --replication 1, can workers that have one inside.\n"
+      "cannot leave.\n"
       "\n"
       "Examples:\n"
       "  distbelief leave runs/team 2\n"
@@ -70,13 +84,13 @@ void add_leave_command(CLI::App& app, const JobPlace& place) {
     if (!said->accepted) {
       throw InputError(fmt::format("{}: {}", arguments->job.job, said->text));
     }
-    fmt::print("{}\n", said->text);
+    print_out("{}\n", said->text);
     std::fflush(stdout);
     const std::optional<View> view = wait_until_gone(*observer, rank, Clock::now() + kGonePatience);
     if (!view) {
       throw Error(fmt::format("{}: it has not left yet", arguments->job.job));
     }
-    fmt::print("it has left: {}\n", view->reason);
+    print_out("it has left: {}\n", view->reason);
     observer->leave(true, "has seen it", Clock::now() + kOrderPatience);
   });
 }

@@ -2,15 +2,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/mapped_files.h"
+#include "base/print.h"
 #include "cluster/launcher.h"
 #include "commands.h"
 #include "help.h"
@@ -99,23 +98,30 @@ int complain(const std::string& message, int exit_code) {
   std::replace_if(
       line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   std::fflush(stdout);  // what was said before comes before; if it cannot, the complaint is what matters
-  fmt::print(stderr, "{}\n", line);
+  print_error("{}\n", line);
   return exit_code;
 }
 
+/// Of these the words are not the work: they end as they would have, also when nobody could be told so.
+constexpr std::string_view kWorking[] = {"train", "compare",     "join",   "leave",         "scale",
+                                         "guard", "coordinator", "worker", "invited-worker"};
+
 void parse_and_run(CLI::App& app, int argc, char** argv) {
+  bool works = false;
   try {
     app.parse(argc, argv);
-    if (app.get_subcommands().empty()) {
-      fmt::print("{}", app.help());
+    const std::vector<CLI::App*> commands = app.get_subcommands();
+    works = !commands.empty() && std::ranges::find(kWorking, commands.front()->get_name()) != std::end(kWorking);
+    if (commands.empty()) {
+      print_out("{}", app.help());
     }
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());  // of the command, if there is one
+    print_out("{}", app.help());  // of the command, if there is one
   } catch (const CLI::CallForVersion& version) {
-    fmt::print("{}\n", version.what());
+    print_out("{}\n", version.what());
   }
-  if (std::fflush(stdout) != 0) {
-    throw FileError(fmt::format("standard output: cannot write: {}", std::strerror(errno)));
+  if (const std::string trouble = flush_printed(stdout); !works && !trouble.empty()) {
+    throw FileError("standard output: " + trouble);
   }
 }
 
@@ -142,8 +148,8 @@ int run(int argc, char** argv) {
     return complain(fmt::format("distbelief: {}", error.what()), error.exit_code());
   } catch (const std::filesystem::filesystem_error& error) {
     return complain(fmt::format("distbelief: {}: {}", error.path1().string(), error.code().message()), 2);
-  } catch (const std::system_error& error) {  // fmt's, when standard output cannot be written
-    return complain(fmt::format("distbelief: {}", error.what()), 2);
+  } catch (const std::system_error& error) {  // as when the machine has no more threads
+    return complain(fmt::format("distbelief: {}", error.what()), 1);
   } catch (const std::bad_alloc&) {
     return complain(
         "distbelief: out of memory; a smaller --batch needs less, and so does a part of the model: --partition 2", 1);

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/json.h"
+#include "base/print.h"
 #include "commands.h"
 #include "metrics/format.h"
 #include "models/network.h"
@@ -21,11 +22,11 @@ void show(const Terminal& terminal) {
     }
     rows.push_back({model.name, grouped(static_cast<std::uint64_t>(model.parameters)), about});
   }
-  fmt::print("{}\n", table_text(rows, {1}, terminal.width));
-  fmt::print("{}\n", wrapped("Each adapts to the data's shape and classes. Options are given as --model-options "
-                             "NAME=VALUE; 'distbelief info MODEL' shows the layers; docs/models.md says how to write a "
-                             "model of your own.",
-                             0, terminal.width));
+  print_out("{}\n", table_text(rows, {1}, terminal.width));
+  print_out("{}\n", wrapped("Each adapts to the data's shape and classes. Options are given as --model-options "
+                            "NAME=VALUE; 'distbelief info MODEL' shows the layers; docs/models.md says how to write a "
+                            "model of your own.",
+                            0, terminal.width));
 }
 
 void show_json() {
@@ -43,7 +44,7 @@ void show_json() {
                     {"classes", model.default_data.classes},
                     {"options", options}});
   }
-  fmt::print("{}\n", json_text(root, 2));
+  print_out("{}\n", json_text(root, 2));
 }
 
 }  // namespace

@@ -72,6 +72,9 @@ std::unique_ptr<Member> observe(JobArguments& arguments, std::function<void(cons
   settle_tls(arguments.config);
   request.tls = tls_of(arguments.config);
   Member::Joined joined = Member::join(address, std::move(request), Clock::now() + kReachPatience);
+  if (joined.refused) {
+    throw InputError(fmt::format("{}: the job refused this process: {}", arguments.job, joined.reason));
+  }
   if (joined.member == nullptr) {
     throw Error(fmt::format("{}: cannot reach the coordinator: {}", arguments.job, joined.reason));
   }

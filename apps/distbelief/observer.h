@@ -24,8 +24,8 @@ Address job_address(const std::string& job);
 /// `arguments` lives as long as the command.
 void add_job_arguments(CLI::App& command, JobArguments& arguments, const JobPlace& place);
 
-/// Joins as one who looks on and may order. Throws InputError when it is not said which job, Error when that cannot be
-/// reached. `on_event`: see JoinRequest.
+/// Joins as one who looks on and may order. Throws InputError when it is not said which job, or that refuses it, Error
+/// when it cannot be reached. `on_event`: see JoinRequest.
 std::unique_ptr<Member> observe(JobArguments& arguments, std::function<void(const MemberEvent&)> on_event = {});
 
 }  // namespace distbelief

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "checks.h"
 #include "commands.h"
 #include "data_options.h"
@@ -136,7 +137,7 @@ struct Surroundings {
   void finish() {
     if (measured != nullptr) {
       if (shows && measured->measured() > 0) {
-        fmt::print("\r\033[K");
+        print_out("\r\033[K");
       }
       costs = measured->finish(notes);
     }
@@ -189,7 +190,7 @@ Surroundings surroundings_of(const PlanArguments& arguments, const RunConfig& co
   std::function<void(int)> count;
   if (around.shows) {
     count = [](int before) {
-      fmt::print("\rmeasuring layers: {} ", before + 1);
+      print_out("\rmeasuring layers: {} ", before + 1);
       std::fflush(stdout);
     };
   }
@@ -229,11 +230,11 @@ void expect_sound(const std::vector<WeighedCut>& cuts, const Graph& graph, const
 
 void show(const PlanView& plan, const Terminal& terminal) {
   const WeighedCut& cut = plan.chosen();
-  fmt::print("{} over {}{}, {} samples a step{} in {} micro-batch{}\n\n", plan.graph->name(),
-             grid_name(cut.stages, cut.tensor),
-             cut.step.replicas > 1 ? fmt::format(", {} copies", cut.step.replicas) : "", cut.step.rows,
-             cut.step.replicas > 1 ? " of each copy" : "", cut.step.micro_batches,
-             cut.step.micro_batches == 1 ? "" : "es");
+  print_out("{} over {}{}, {} samples a step{} in {} micro-batch{}\n\n", plan.graph->name(),
+            grid_name(cut.stages, cut.tensor),
+            cut.step.replicas > 1 ? fmt::format(", {} copies", cut.step.replicas) : "", cut.step.rows,
+            cut.step.replicas > 1 ? " of each copy" : "", cut.step.micro_batches,
+            cut.step.micro_batches == 1 ? "" : "es");
   // Two tables, as all columns are wider than a terminal.
   const std::vector<std::vector<std::string>> rows = process_rows(plan);
   std::vector<std::vector<std::string>> holds;
@@ -242,21 +243,21 @@ void show(const PlanView& plan, const Terminal& terminal) {
     holds.push_back({row[0], row[2], row[3], row[4], row[1]});
     spends.push_back({row[0], row[6], row[7], row[8], row[9], row[5]});
   }
-  fmt::print("{}\n{}\n", table_text(holds, {1, 2, 3}, terminal.width),
-             table_text(spends, {1, 2, 3, 4, 5}, terminal.width));
+  print_out("{}\n{}\n", table_text(holds, {1, 2, 3}, terminal.width),
+            table_text(spends, {1, 2, 3, 4, 5}, terminal.width));
   for (const auto& [name, value] : plan_facts(plan)) {
-    fmt::print("{:<20} {}\n", name, value);
+    print_out("{:<20} {}\n", name, value);
   }
   if (cut.tensor > 1) {
-    fmt::print("{:<20} {}\n", "Layers", wrapped(cut_counts(plan), 21, terminal.width));
+    print_out("{:<20} {}\n", "Layers", wrapped(cut_counts(plan), 21, terminal.width));
   }
-  fmt::print("{:<20} {}\n", "Costs of layers", wrapped(plan.costs, 21, terminal.width));
-  fmt::print("{:<20} {}\n", "Links", wrapped(plan.links, 21, terminal.width));
+  print_out("{:<20} {}\n", "Costs of layers", wrapped(plan.costs, 21, terminal.width));
+  print_out("{:<20} {}\n", "Links", wrapped(plan.links, 21, terminal.width));
   if (const auto rejected = rejected_rows(plan); rejected.size() > 1) {
-    fmt::print("\n{}", table_text(rejected, {1, 2}, terminal.width));
+    print_out("\n{}", table_text(rejected, {1, 2}, terminal.width));
   }
   for (const std::string& note : plan.notes) {
-    fmt::print("\n{}\n", wrapped("note: " + note, 0, terminal.width));
+    print_out("\n{}\n", wrapped("note: " + note, 0, terminal.width));
   }
 }
 
@@ -297,11 +298,11 @@ void show_speedup(const PlanArguments& arguments, const RunConfig& asked, const 
                     fmt::format("{:.2f}", alone / best.prediction.step_seconds), grid_name(best.stages, best.tensor)});
   }
   around.finish();
-  fmt::print("{}: {} parameters, {} samples a step\n\n{}\n", graph.name(),
-             grouped(static_cast<std::uint64_t>(table.parameter_count())), asked.batch,
-             table_text(rows, {0, 1, 2}, terminal.width));
-  fmt::print("{:<20} {}\n{:<20} {}\n", "Costs of layers", wrapped(around.costs, 21, terminal.width), "Links",
-             wrapped(around.links, 21, terminal.width));
+  print_out("{}: {} parameters, {} samples a step\n\n{}\n", graph.name(),
+            grouped(static_cast<std::uint64_t>(table.parameter_count())), asked.batch,
+            table_text(rows, {0, 1, 2}, terminal.width));
+  print_out("{:<20} {}\n{:<20} {}\n", "Costs of layers", wrapped(around.costs, 21, terminal.width), "Links",
+            wrapped(around.links, 21, terminal.width));
 }
 
 void plan(const PlanArguments& arguments, const Terminal& terminal, const JobPlace& here) {
@@ -336,7 +337,7 @@ void plan(const PlanArguments& arguments, const Terminal& terminal, const JobPla
     file.commit();
   }
   if (arguments.json) {
-    fmt::print("{}", plan_json(view));
+    print_out("{}", plan_json(view));
   } else {
     show(view, terminal);
   }

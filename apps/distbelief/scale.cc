@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "commands.h"
 #include "observer.h"
 #include "order_answer.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr std::chrono::seconds kScalePatience{10};
 constexpr std::chrono::minutes kChangePatience{2};
 constexpr std::chrono::milliseconds kBetweenLooks{100};
+
+constexpr int kMostProcesses = 1'000'000;
 
 struct ScaleArguments {
   JobArguments job;
@@ -35,9 +38,9 @@ class MemberWatch {
     for (const auto& [id, member] : members_) {
       const auto known = before.find(id);
       if (known == before.end()) {
-        fmt::print("{} joined\n", describe(member.member));
+        print_out("{} joined\n", describe(member.member));
       } else if (lives(known->second) && !lives(member)) {
-        fmt::print("{} {}\n", describe(member.member), member.reason);
+        print_out("{} {}\n", describe(member.member), member.reason);
       }
     }
     std::fflush(stdout);
@@ -86,17 +89,17 @@ void add_scale_command(CLI::App& app, const JobPlace& place) {
   add_job_arguments(*command, arguments->job, place);
   command->add_option("--workers", arguments->workers, "so many there shall be")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, kMostProcesses));
   command->add_option("--servers", arguments->servers, "so many servers there shall be")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, kMostProcesses));
   command->footer(
       "When more are wanted, the 'distbelief train' that runs the job starts them on its machine, and the others take "
       "them\n"
       "in; when fewer, those with the highest numbers leave. Nothing restarts, and the audit stays exact. Where no\n"
       "'distbelief train' can start processes, as under an mpirun of your own or with --hosts, add workers with\n"
       "'distbelief join'.\n"
-      "Where a network is cut over workers (allreduce), whole copies of it come and go.\n"
+      "Where a network is cut over workers, whole copies of it come and go.\n"
       "\n"
       "Servers share the parameters out anew while training goes on: a new one takes its part of them from the "
       "others,\n"
@@ -126,7 +129,7 @@ void add_scale_command(CLI::App& app, const JobPlace& place) {
     if (!said->accepted) {
       throw InputError(fmt::format("{}: {}", job, said->text));
     }
-    fmt::print("{}\n", said->text);
+    print_out("{}\n", said->text);
     std::fflush(stdout);
     const Clock::time_point deadline = Clock::now() + kChangePatience;
     const auto is_there = [&](Role role, int wanted) { return wanted == 0 || watch.living(role) == wanted; };

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "cluster/member.h"
 #include "commands.h"
 #include "observer.h"
@@ -37,10 +38,12 @@ void add_status_command(CLI::App& app, const Terminal& terminal, const JobPlace&
         throw Error(fmt::format("{}: the coordinator does not answer", arguments->job.job));
       }
       if (arguments->watch && terminal.is_terminal) {
-        fmt::print("\033[H\033[2J");
+        print_out("\033[H\033[2J");
       }
-      fmt::print("{}", status_text(*status));
-      std::fflush(stdout);
+      print_out("{}", status_text(*status));
+      if (!flush_printed(stdout).empty()) {
+        break;  // nobody sees it
+      }
       for (int turn = 0; arguments->watch && turn < 10 && stop_signal() == 0; ++turn) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
       }

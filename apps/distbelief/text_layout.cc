@@ -40,7 +40,25 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
   }
 }
 
-std::string wrapped_examples(std::string_view text, std::size_t width) {
+namespace {
+
+/// Lines that follow each other and are not indented become one.
+std::string as_paragraphs(std::string_view text) {
+  std::string joined;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool ends_line = text[at] == '\n' && at + 1 < text.size() && !joined.empty() && joined.back() != '\n';
+    const std::size_t begin = joined.rfind('\n') + 1;  // of this line; npos + 1 is 0
+    const bool is_text = begin < joined.size() && joined[begin] != ' ' && joined.back() != ':';
+    joined += ends_line && is_text && text[at + 1] != '\n' && text[at + 1] != ' ' ? ' ' : text[at];
+  }
+  return joined;
+}
+
+}  // namespace
+
+std::string wrapped_examples(std::string_view given, std::size_t width) {
+  const std::string paragraphs = as_paragraphs(given);
+  const std::string_view text = paragraphs;
   constexpr std::size_t kIndent = 2;
   constexpr std::string_view kBreak = " \\";
   std::string out;

@@ -10,8 +10,9 @@ namespace distbelief {
 /// All lines but the first begin with `indent` spaces; the first is taken to begin at column `indent` already.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
 
-/// The same for text with examples, which are its indented lines: what does not fit becomes a command over several
-/// lines, as a shell takes it, and what follows a command after two or more spaces comes below it.
+/// The same for text in paragraphs, whose line breaks do not stay, with examples, which are its indented lines: what
+/// does not fit becomes a command over several lines, as a shell takes it, and what follows a command after two or more
+/// spaces comes below it.
 std::string wrapped_examples(std::string_view text, std::size_t width);
 
 /// How many columns a text takes on a terminal, for UTF-8 of single width.

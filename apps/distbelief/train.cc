@@ -1,9 +1,11 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "cluster/chaos_random.h"
 #include "cluster/child_process.h"
 #include "cluster/job_file.h"
@@ -12,6 +14,7 @@
 #include "metrics/format.h"
 #include "signals.h"
 #include "train/chaos_verdict.h"
+#include "train/core_share.h"
 #include "train/job_hosts.h"
 #include "train/job_launch.h"
 #include "train/job_rank.h"
@@ -71,8 +74,8 @@ std::string way_on(const RunSummary& summary) {
   return fmt::format("; go on with: distbelief train --resume {}", summary.folder.string());
 }
 
-/// 4: nobody here asked for it.
-int code_of_stop() { return stop_signal() == 0 ? 4 : 128 + stop_signal(); }
+/// As when a signal ends a process: this one's, or that of its workers.
+int code_of_stop() { return 128 + (stop_signal() == 0 ? SIGTERM : stop_signal()); }
 
 /// 0, or the exit code of a run that did not keep what it must keep, whatever --chaos does.
 int show_verdict(const RunConfig& config, const RunSummary& summary) {
@@ -80,7 +83,7 @@ int show_verdict(const RunConfig& config, const RunSummary& summary) {
     return 0;
   }
   const ChaosVerdict verdict = judge_chaos(config, summary);
-  fmt::print("chaos           {}\n", verdict.text());
+  print_out("chaos           {}\n", verdict.text());
   if (std::filesystem::exists(summary.folder / "summary.json")) {
     write_verdict(verdict, summary.folder);
   }
@@ -88,36 +91,36 @@ int show_verdict(const RunConfig& config, const RunSummary& summary) {
 }
 
 int show_summary(const RunSummary& summary) {
-  fmt::print("\n");
+  print_out("\n");
   if (summary.status == "diverged") {
     const std::filesystem::path checkpoints = summary.folder / "checkpoints";
-    fmt::print(stderr, "distbelief: training diverged: {}; {}\n", summary.problem,
-               std::filesystem::exists(checkpoints) ? "the last good checkpoint is kept in " + checkpoints.string()
-                                                    : "there is no checkpoint yet");
+    print_error("distbelief: training diverged: {}; {}\n", summary.problem,
+                std::filesystem::exists(checkpoints) ? "the last good checkpoint is kept in " + checkpoints.string()
+                                                     : "there is no checkpoint yet");
     return 3;
   }
   if (summary.status == "lost") {
-    fmt::print(stderr, "distbelief: a {} was lost: {}{}\n", summary.servers > 0 ? "process" : "worker", summary.problem,
-               way_on(summary));
+    print_error("distbelief: a {} was lost: {}{}\n", summary.servers > 0 ? "process" : "worker", summary.problem,
+                way_on(summary));
     return 4;
   }
   if (summary.status == "interrupted" && summary.steps == 0) {
-    fmt::print("stopped{}\n", way_on(summary));
+    print_out("stopped{}\n", way_on(summary));
     return code_of_stop();
   }
   if (summary.last.test_accuracy) {
-    fmt::print("test accuracy   {}\n", percent_text(*summary.last.test_accuracy));
+    print_out("test accuracy   {}\n", percent_text(*summary.last.test_accuracy));
   } else if (summary.last.test_loss) {
-    fmt::print("test loss       {:.4f}\n", unsigned_nan(*summary.last.test_loss));
+    print_out("test loss       {:.4f}\n", unsigned_nan(*summary.last.test_loss));
   }
-  fmt::print("training time   {}, {} samples/s\n", duration_text(summary.train_seconds),
-             short_number(summary.samples_per_second));
+  print_out("training time   {}, {} samples/s\n", duration_text(summary.train_seconds),
+            short_number(summary.samples_per_second));
   const SampleAudit& audit = summary.samples;
-  fmt::print("samples         {} leased, {} applied, {} dropped, {} lost, {} twice\n", grouped(audit.leased),
-             grouped(audit.applied), grouped(audit.dropped), grouped(audit.lost), grouped(audit.duplicated));
-  fmt::print("results         {}\n", summary.folder.string());
+  print_out("samples         {} leased, {} applied, {} dropped, {} lost, {} twice\n", grouped(audit.leased),
+            grouped(audit.applied), grouped(audit.dropped), grouped(audit.lost), grouped(audit.duplicated));
+  print_out("results         {}\n", summary.folder.string());
   if (summary.status == "interrupted") {
-    fmt::print("\nstopped after step {}{}\n", summary.steps, way_on(summary));
+    print_out("\nstopped after step {}{}\n", summary.steps, way_on(summary));
     return code_of_stop();
   }
   return 0;
@@ -127,6 +130,25 @@ struct TrainArguments {
   std::string resume;
   GivenConfig given;
 };
+
+/// Threads that the program chose for the processes of a run are chosen anew for others that it goes on as.
+void choose_threads_anew(const RunConfig& before, const GivenConfig& given, RunConfig& config) {
+  RunConfig asked = before;
+  asked.threads = 0;
+  asked.thread_mode = "auto";
+  asked = resolve_given(std::move(asked), given);
+  const bool is_one_now = is_of_one_process(config.algorithm);
+  if (is_one_now && !is_of_one_process(before.algorithm) && asked.threads == 0) {
+    config.threads = std::min<std::int64_t>(config.threads, usable_cores());
+  }
+  if (is_one_now || (config.workers == before.workers && parts_of(config) == parts_of(before))) {
+    return;
+  }
+  config.threads = asked.threads;
+  if (!has_hogwild_workers(before)) {  // which a user chose
+    config.thread_mode = asked.thread_mode;
+  }
+}
 
 /// `asked` is how many workers the user asked for, 0 when nobody has said.
 RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
@@ -155,6 +177,9 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   settle_grid(config);
   asked = counted && (config.workers > 1 || !is_of_one_process(config.algorithm)) ? config.workers : 0;
   settle_hosts(config, workers);
+  if (!arguments.resume.empty()) {
+    choose_threads_anew(before, arguments.given, config);
+  }
   settle_tls(config);
   return config;
 }
@@ -249,7 +274,12 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
                                                  .resume = arguments->resume,
                                                  .version = DISTBELIEF_VERSION,
                                                  .workers = asked,
-                                                 .leave_requested = [] { return stop_signal_came(SIGTERM); }},
+                                                 .leave_requested = [] { return stop_signal_came(SIGTERM); },
+                                                 .say =
+                                                     [](const std::string& line) {
+                                                       print_out("{}\n", line);
+                                                       std::fflush(stdout);
+                                                     }},
                                                 config, show, [] { return stop_signal_came(SIGINT); });
       exit_code = result.tells ? end_of(result.summary) : result.exit_code;
       if (result.leave_at_once) {
@@ -261,7 +291,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
     if (resumes) {
       if (const std::string line = nothing_left_to_do(arguments->resume, config); !line.empty()) {
         remove_stale_job_file(arguments->resume);  // of a job that was killed between its end and its tidying up
-        fmt::print("{}\n", line);
+        print_out("{}\n", line);
         return;
       }
     }

@@ -1,16 +1,13 @@
 #include "base/check.h"
 
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <cstdlib>
+
+#include "base/print.h"
 
 namespace distbelief {
 
 void fail_check(std::string_view message, const SourcePlace& where) {
-  fmt::print(stderr, "distbelief: bug at {}:{} in {}: {}\n", where.file_name(), where.line(), where.function_name(),
-             message);
-  std::fflush(stderr);
+  print_error("distbelief: bug at {}:{} in {}: {}\n", where.file_name(), where.line(), where.function_name(), message);
   std::abort();
 }
 

@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -174,6 +175,20 @@ MappedFile::~MappedFile() {
     forget_mapping(place_);
     ::munmap(const_cast<std::byte*>(data_), size_);
   }
+}
+
+void append_whole(int fd, std::int64_t& size, std::string_view data, const std::filesystem::path& path) {
+  for (std::string_view left = data; !left.empty();) {
+    const ssize_t written = ::write(fd, left.data(), left.size());
+    if (written >= 0) {
+      left.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      const std::string reason = std::strerror(errno);
+      [[maybe_unused]] const int ignored = ::ftruncate(fd, size);
+      throw FileError(fmt::format("{}: cannot write: {}", path.string(), reason));
+    }
+  }
+  size += static_cast<std::int64_t>(data.size());
 }
 
 }  // namespace distbelief

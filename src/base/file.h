@@ -41,6 +41,10 @@ class AtomicFile {
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view contents, unsigned mode = 0);
 
+/// Adds `data` to the end of an open file of `size` bytes, which then are more; or, when not all of it can be written,
+/// throws FileError with `path`, and the file stays as it was.
+void append_whole(int fd, std::int64_t& size, std::string_view data, const std::filesystem::path& path);
+
 /// fsync of a folder, so that renames inside it survive a power cut. Throws FileError.
 void sync_folder(const std::filesystem::path& folder);
 

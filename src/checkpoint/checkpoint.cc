@@ -231,6 +231,8 @@ LatestCheckpoint latest_checkpoint(const fs::path& folder) {
   return latest;
 }
 
+bool holds_checkpoints(const fs::path& folder) { return !checkpoints_in(folder).empty(); }
+
 void remove_partial_checkpoints(const fs::path& folder) {
   for (const fs::path& path : entries(folder)) {
     const std::string name = path.filename().string();

@@ -67,6 +67,9 @@ struct LatestCheckpoint {
 /// The newest sound checkpoint in `folder`. A missing folder holds none.
 LatestCheckpoint latest_checkpoint(const std::filesystem::path& folder);
 
+/// Whether there is any checkpoint in `folder`, sound or not.
+bool holds_checkpoints(const std::filesystem::path& folder);
+
 /// Removes what an earlier process was killed over. To be called before the first write. Throws FileError.
 void remove_partial_checkpoints(const std::filesystem::path& folder);
 

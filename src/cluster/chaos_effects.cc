@@ -122,25 +122,24 @@ const std::array kEffects = {
                   fault.jitter = event.most_delay - event.delay;
                   return tools.inject(fault);
                 }},
-    ChaosEffect{.name = "drop",
-                .arguments = "P%",
-                .for_links = true,
-                .when = kDuring,
-                .read =
-                    [](ChaosWords& words, ChaosEvent& event) {
-                      event.probability = words.percentage("a part of all messages, such as 5%");
-                    },
-                .needs_process = never,
-                .deed = [](const ChaosEvent& event) { return fmt::format("loses {:g} %", event.probability * 100); },
-                .begin = [](const ChaosEvent& event, int self, ChaosTools& tools) -> std::function<void()> {
-                  const Concerned links = links_of(event, self);
-                  if (!links.any) {
-                    return {};
-                  }
-                  Fault fault = fault_of(Fault::Kind::drop, links);
-                  fault.probability = event.probability;
-                  return tools.inject(fault);
-                }},
+    ChaosEffect{
+        .name = "drop",
+        .arguments = "P%",
+        .for_links = true,
+        .when = kDuring,
+        .read = [](ChaosWords& words,
+                   ChaosEvent& event) { event.probability = words.percentage("a part of all messages, such as 5%"); },
+        .needs_process = never,
+        .deed = [](const ChaosEvent& event) { return fmt::format("loses {:g} %", event.probability * 100); },
+        .begin = [](const ChaosEvent& event, int self, ChaosTools& tools) -> std::function<void()> {
+          const Concerned links = links_of(event, self);
+          if (!links.any) {
+            return {};
+          }
+          Fault fault = fault_of(Fault::Kind::drop, links);
+          fault.probability = event.probability;
+          return tools.inject(fault);
+        }},
     ChaosEffect{
         .name = "cut",
         .arguments = "[for D]",

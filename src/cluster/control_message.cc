@@ -27,7 +27,8 @@ constexpr std::array<std::string_view, kKinds> kNames = {"Join",           "Welc
                                                          "LeaseQuestion",  "LeaseReports",
                                                          "ChaosDue",       "OrderAnswer",
                                                          "ServerHistory",  "ConfigurationRequest",
-                                                         "Configuration",  "ServerNews"};
+                                                         "Configuration",  "ServerNews",
+                                                         "Measured"};
 
 std::string with_article(std::uint16_t kind) {
   const std::string name = kind_name(kind);
@@ -74,6 +75,7 @@ void examine(const control::OpenLease& lease, Complaint& complaint) {
 void examine(const control::Join& join, Complaint& complaint) {
   complaint.line(join.version(), "version").line(join.token(), "token").line(join.configuration(), "configuration");
   complaint.line(join.host(), "host").line(join.facts(), "line of facts").rank(join.rank()).role(join.role(), 0);
+  complaint.line(join.process(), "process");
   complaint.at_least(join.pid(), 0, "pid");
   for (const control::OpenLease& lease : join.holds()) {
     examine(lease, complaint);
@@ -89,8 +91,9 @@ void examine(const control::Progress& progress, Complaint& complaint) {
 }
 void examine(const control::Welcome& welcome, Complaint& complaint) {
   complaint.role(welcome.role(), control::WORKER).rank(welcome.rank());
-  complaint.at_least(welcome.heartbeat_milliseconds(), 1, "heartbeat interval");
+  complaint.at_least(welcome.heartbeat_milliseconds(), 1, "heartbeat interval").line(welcome.shares(), "shares");
 }
+void examine(const control::Measured& measured, Complaint& complaint) { complaint.line(measured.shares(), "shares"); }
 void examine(const control::Refused& refused, Complaint& complaint) { complaint.line(refused.reason(), "reason"); }
 void examine(const control::Heartbeat& heartbeat, Complaint& complaint) { examine(heartbeat.progress(), complaint); }
 void examine(const control::Heard& /*heard*/, Complaint& /*complaint*/) {}
@@ -106,7 +109,7 @@ void examine(const control::View& view, Complaint& complaint) {
 }
 void examine(const control::Lost& lost, Complaint& complaint) {
   examine(lost.member(), complaint);
-  complaint.line(lost.reason(), "reason");
+  complaint.line(lost.reason(), "reason").line(lost.remedy(), "remedy");
 }
 void examine(const control::Order& order, Complaint& complaint) {
   complaint.line(order.reason(), "reason").at_least(order.what(), control::Order::STOP, "order");

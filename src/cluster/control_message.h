@@ -19,7 +19,8 @@ using ControlMessage =
                  control::LeaseDone, control::FenceConfirmed, control::ExitSeen, control::StatusRequest,
                  control::StatusReply, control::Notice, control::Leave, control::Ended, control::LeasePlan,
                  control::LeaseQuestion, control::LeaseReports, control::ChaosDue, control::OrderAnswer,
-                 control::ServerHistory, control::ConfigurationRequest, control::Configuration, control::ServerNews>;
+                 control::ServerHistory, control::ConfigurationRequest, control::Configuration, control::ServerNews,
+                 control::Measured>;
 
 /// Far above the view of a job with a thousand members.
 inline constexpr std::size_t kMaxControlBytes = std::size_t{1} << 20;

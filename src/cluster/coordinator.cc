@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <csignal>
 #include <ctime>
 #include <map>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "cluster/coordinator_state.h"
 #include "cluster/job_file.h"
@@ -41,6 +43,7 @@ std::optional<control::SavedJob> read_saved(Store& store, const CoordinatorOptio
 
 /// With a token, and with what must not change when one coordinator takes the place of another.
 JobRules settled(JobRules rules, const std::optional<control::SavedJob>& before) {
+  rules.made_at = std::chrono::milliseconds(std::llround(wall_clock() * 1000));
   if (before) {
     rules.token = before->token();
     rules.configuration = before->configuration();

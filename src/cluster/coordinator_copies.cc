@@ -23,10 +23,15 @@ bool CoordinatorState::bears_changes() const {
   return rules_.most_views == 0 || view_number_ + kViewsKept <= rules_.most_views;
 }
 
+bool CoordinatorState::waits_for_a_copy(const Record& record) const {
+  const bool fills_gap = missing_copies_ > 0 && record.info.role == Role::standby;
+  return (record.grows || fills_gap) && record.living() && !record.leaving;
+}
+
 std::vector<Record*> CoordinatorState::waiting_newcomers() {
   std::vector<Record*> waiting;
   for (auto& [id, record] : roster_.records()) {
-    if (record.grows && record.connection != ConnectionId{} && !record.leaving) {
+    if (waits_for_a_copy(record) && record.connection != ConnectionId{}) {
       waiting.push_back(&record);
     }
   }
@@ -40,13 +45,13 @@ std::string CoordinatorState::missing_for_a_copy(std::size_t waiting) const {
              : fmt::format("{} more {} needed for another copy of the network", missing, missing == 1 ? "is" : "are");
 }
 
-void CoordinatorState::newcomer_came(Record& newcomer) {
-  if (starting_ > 0 && newcomer.launch != 0) {  // it was started in a dead worker's place
+void CoordinatorState::newcomer_came(Record& newcomer, bool was_started) {
+  if (starting_ > 0 && was_started) {  // it was started in a dead worker's place
     expect_one_less(Role::worker);
     call(newcomer, "it takes the place of a worker that died");
     return;
   }
-  if (newcomer.launch != 0) {
+  if (was_started) {
     expect_one_less(Role::worker);
   }
   if (const std::string missing = missing_for_a_copy(waiting_newcomers().size()); !missing.empty()) {
@@ -57,7 +62,11 @@ void CoordinatorState::newcomer_came(Record& newcomer) {
 }
 
 void CoordinatorState::look_for_copies() {
-  if (!rules_.grows_by_copies || phase_ != Phase::running || awaited() > 0 || !bears_changes()) {
+  if (rules_.copies_come_whole() && phase_ == Phase::running) {
+    call_whole_copies();
+    return;
+  }
+  if (!rules_.workers_hold_parts() || phase_ != Phase::running || awaited() > 0 || !bears_changes()) {
     return;
   }
   std::vector<Record*> waiting = waiting_newcomers();
@@ -141,7 +150,7 @@ std::string CoordinatorState::scale_copies(int wanted, std::string& done) {
 }
 
 void CoordinatorState::review_wishes() {
-  if (!rules_.grows_by_copies || awaited() > 0) {
+  if (!rules_.workers_hold_parts() || awaited() > 0) {
     return;
   }
   if (roster_.living(Role::worker) <= most_workers_) {

@@ -19,8 +19,6 @@ class CopiesJob : public SimulatedJob {
                       .parts = 2,
                       .has_launcher = true,
                       .takes_late_members = false,
-                      .awaits_replacements = true,
-                      .grows_by_copies = true,
                       .most_views = most_views,
                       .launcher_starts_workers = true}) {
     launcher = join(control::LAUNCHER);
@@ -219,13 +217,7 @@ TEST(Copies, ThatAreGivenUpAreNotCountedWhenTheJobIsScaled) {
 }
 
 TEST(Copies, HaveProcessesThatWereStartedForTheDeadTakeTheirPlacesAtOnce) {
-  SimulatedJob job({.workers = 2,
-                    .parts = 2,
-                    .has_launcher = true,
-                    .takes_late_members = false,
-                    .awaits_replacements = true,
-                    .grows_by_copies = true,
-                    .restarts = 1});
+  SimulatedJob job({.workers = 2, .parts = 2, .has_launcher = true, .takes_late_members = false, .restarts = 1});
   const ConnectionId launcher = job.join(control::LAUNCHER);
   const ConnectionId first = job.join();
   const ConnectionId second = job.join();

@@ -38,12 +38,17 @@ void CoordinatorState::look_for_the_dead() {
     if (!record.living()) {
       continue;
     }
+    const bool is_away = record.state == Record::State::reconnecting;
+    const bool still_runs =
+        is_away && !record.process.empty() && rules_.process_identity(record.info.pid) == record.process;
     const auto reconnect_limit = record.was_silent ? rules_.cut_reconnect_limit : rules_.reconnect_limit;
     if (record.exit && now_ - record.exit_at >= rules_.reconnect_limit) {
       declare_dead_by_exit(record);
     } else if (grace_until_ && record.connection == ConnectionId{}) {
       continue;  // it may be on its way back
-    } else if (record.state == Record::State::reconnecting && now_ - record.disconnected_at >= reconnect_limit) {
+    } else if (is_away && !still_runs && ends_unseen(record)) {
+      declare_lost(record, "ended without a word");
+    } else if (is_away && !still_runs && now_ - record.disconnected_at >= reconnect_limit) {
       declare_lost(record, record.is_awaited ? fmt::format("did not come back within {:.1f} s when the coordinator did",
                                                            seconds(now_ - record.disconnected_at))
                                              : fmt::format("closed its connection and did not come back within {} ms",
@@ -53,6 +58,16 @@ void CoordinatorState::look_for_the_dead() {
     }
   }
   roster_.forget_observers();
+}
+
+bool CoordinatorState::ends_unseen(const Record& record) const {
+  const bool has_launcher = roster_.living(Role::launcher) > 0;  // which knows more of what it started
+  return !record.process.empty() && (record.launch == 0 || !has_launcher);
+}
+
+std::string CoordinatorState::process_of(const control::Join& join) const {
+  const std::string seen = rules_.process_identity ? rules_.process_identity(join.pid()) : "";
+  return seen == join.process() ? seen : "";
 }
 
 void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
@@ -74,13 +89,18 @@ void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
   if (left && record->info.role == Role::standby && record->leaving) {
     replacement_failed(*record, exit_text(exit));
   }
-  if (record == nullptr && phase_ == Phase::running && starting_ + starting_servers_ + starting_newcomers_ > 0) {
-    expect_one_less(exit.name().find("server") == std::string::npos ? Role::worker : Role::server);
+  if (record != nullptr && record->may_come_again) {
+    will_not_come(*record, exit_text(exit));
+  }
+  const bool was_worker = exit.name().starts_with(kStartedWorker);
+  const bool was_started = was_worker || exit.name().starts_with(kStartedServer);
+  if (record == nullptr && phase_ == Phase::running && was_started) {
+    expect_one_less(was_worker ? Role::worker : Role::server);
     const std::string text =
         fmt::format("{} (pid {} on {}) {} before it joined", exit.name(), exit.pid(), exit.host(), exit_text(exit));
     log(text);
     tell_people(text);
-    if (rules_.awaits_replacements) {
+    if (rules_.workers_hold_parts()) {
       change_view(text, kViewDelayAfterLoss);
     }
   }
@@ -92,14 +112,17 @@ void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
 
 void CoordinatorState::declare_dead_by_exit(Record& record) { declare_lost(record, exit_text(*record.exit)); }
 
-void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
+void CoordinatorState::declare_lost(Record& record, const std::string& cause, bool comes_again) {
   unsaved_ = true;
   record.state = Record::State::lost;
   record.reason = cause + last_seen(record.progress);
+  record.may_come_again = comes_again && !record.exit;
+  record.expected_until = time_to_come(record);
   if (record.connection != ConnectionId{}) {
     control::Fenced fenced;
     fenced.set_term(term_);
     fenced.set_reason(fmt::format("the coordinator gave this process up: {}", record.reason));
+    fenced.set_come_again(record.may_come_again);
     tell(record, fenced);
     actions_.emplace_back(Close{record.connection, record.reason});
     roster_.disconnect(record);
@@ -121,15 +144,20 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     keep_the_last_servers();
     tell_server_history();
   }
-  const bool goes_anyway = rules_.grows_by_copies && record.leaving;  // with its copy, or somebody was called already
-  const bool took_all_along = serves(record) && staying_servers().empty();  // another would find nothing here
-  if (record.info.role == Role::worker && !goes_anyway && !took_all_along) {
-    replace(record);
+  if (record.info.role == Role::server && rules_.servers_may_change && rules_.servers_have_copies && !record.leaving) {
+    ++missing_servers_;
+    lost_server_ = describe(record.info);
   }
   control::Lost lost;
   *lost.mutable_member() = to_wire(record.info);
   lost.set_reason(record.reason);
+  lost.set_remedy(remedy_for(record));
   tell_all(lost, &record);
+  // Another would find nothing here.
+  const bool took_all_along = serves(record) && (!rules_.servers_have_copies || staying_servers().empty());
+  if (record.info.role == Role::worker && !took_all_along) {
+    replace(record);
+  }
   if (record.info.role == Role::launcher) {
     if (rules_.outlives_launcher) {
       return;
@@ -146,20 +174,32 @@ void CoordinatorState::declare_lost(Record& record, const std::string& cause) {
     return;
   }
   change_view(fmt::format("{} {}", describe(record.info), record.reason), kViewDelayAfterLoss);
-  if (rules_.servers > 0 && rules_.parts > 1 && record.info.role == Role::worker) {
-    give_up_copy_of(record);
+  if (rules_.copies_come_whole() && record.info.role == Role::worker) {
+    break_copy_of(record);
   }
 }
 
-void CoordinatorState::give_up_copy_of(const Record& record) {
-  const int copy = record.info.rank.value / rules_.parts;
-  for (auto& [id, mate] : roster_.records()) {
-    if (mate.living() && mate.info.role == Role::worker && mate.info.rank.value / rules_.parts == copy) {
-      declare_lost(mate, fmt::format("is of no use without {}, which holds another part of its copy of the network",
-                                     describe(record.info)));
-      return;  // which has given up the rest
-    }
+std::string CoordinatorState::remedy_for(const Record& lost) const {
+  const auto servers = static_cast<int>(staying_servers().size());
+  const bool held_all = serves(lost) && (!rules_.servers_have_copies || servers == 0);
+  const bool is_served = rules_.servers > 0 || rules_.workers_serve;
+  if (phase_ != Phase::running || !is_served || !lost.takes_part() || held_all || lost.may_come_again) {
+    return {};  // a group's leader says where it goes on, and a run that cannot that it ends
   }
+  if (lost.info.role == Role::server) {
+    return fmt::format("{} server{} left", servers, servers == 1 ? " is" : "s are");
+  }
+  const auto others = std::ranges::count_if(roster_.records(), [&](const auto& entry) {
+    const Record& other = entry.second;
+    const bool is_mate = other.info.rank.value / rules_.parts == lost.info.rank.value / rules_.parts;
+    return other.info.role == Role::worker && other.living() && !is_mate;
+  });
+  if (others == 0) {
+    return {};
+  }
+  return fmt::format("{}its samples go to others; {} worker{} go{} on",
+                     rules_.parts > 1 ? "its copy of the network is given up, " : "", others, others == 1 ? "" : "s",
+                     others == 1 ? "es" : "");
 }
 
 const Straggler* CoordinatorState::find_straggler(const Record& record) const {
@@ -173,8 +213,9 @@ void CoordinatorState::look_for_stragglers() {
   }
   std::map<int, std::vector<WorkerTimes>> workers;  // those that have the same part of a network
   for (const auto& [id, record] : roster_.records()) {
-    // Who came to a network that is cut has the part that was free, which its rank does not say.
-    const bool has_known_part = rules_.parts == 1 || record.info.rank.value < rules_.workers;
+    // Who came to a network that is cut may have the part that was free, which its rank does not say.
+    const bool has_known_part =
+        rules_.parts == 1 || rules_.copies_come_whole() || record.info.rank.value < rules_.workers;
     if (record.info.role == Role::worker && record.living() && has_known_part) {
       const control::Progress& progress = record.progress;
       workers[record.info.rank.value % rules_.parts].push_back(

@@ -23,9 +23,11 @@ class RunningJob : public testing::Test {
     one = job.join();
     welcome = job.last<control::Welcome>(one);
     job.beating = {launcher, zero, one};
-    EXPECT_EQ(job.last<control::View>(zero).number(), 1U);
-    job.take<control::View>(one);
-    job.take<control::View>(launcher);
+    if (rules.workers == 2) {
+      EXPECT_EQ(job.last<control::View>(zero).number(), 1U);
+      job.take<control::View>(one);
+      job.take<control::View>(launcher);
+    }
   }
 
   control::Join rejoin(ConnectionId old) {
@@ -99,6 +101,59 @@ TEST_F(CoordinatorDeath, WhoWasSilentBeforeWasCutOffAndHasTwoSecondsToComeBack) 
   EXPECT_THAT(job.take<control::Lost>(zero), IsEmpty());
   job.pass(Ms(100));
   EXPECT_EQ(job.last<control::Lost>(zero).reason(), "closed its connection and did not come back within 2000 ms");
+}
+
+/// Numbers of processes; a base, as the job asks from its beginning.
+struct Gone {
+  std::set<std::int64_t> gone;
+};
+/// The same where the coordinator sees the processes of its machine, one of which the launcher did not start.
+class SeenProcesses : protected Gone, public RunningJob {
+ protected:
+  SeenProcesses()
+      : RunningJob(JobRules{.workers = 3, .has_launcher = true, .process_identity = [this](std::int64_t pid) {
+                              return gone.contains(pid) ? "" : SimulatedJob::process_of(pid);
+                            }}) {
+    control::Join join = SimulatedJob::make_join();
+    join.set_pid(kForeignPid);
+    foreign = job.join(join);  // with no number of the launcher's
+    job.beating.insert(foreign);
+  }
+  static constexpr int kForeignPid = 77;
+  ConnectionId foreign;
+};
+
+TEST_F(SeenProcesses, ThatStillRunHaveTheTimeOfSilentOnesToComeBack) {
+  job.close(one);
+  job.close(foreign);
+  job.close(launcher);
+  job.pass(Ms(4900));
+  EXPECT_THAT(job.take<control::Lost>(zero), IsEmpty());
+  job.pass(Ms(100));
+  const auto lost = job.take<control::Lost>(zero);
+  ASSERT_THAT(lost, SizeIs(3));
+  EXPECT_EQ(lost.back().reason(), "was silent for 5.0 s");
+}
+
+TEST_F(SeenProcesses, AreNotThoseThatHaveTheSameNumbersElsewhere) {
+  control::Join join = SimulatedJob::make_join(control::STANDBY);
+  join.set_pid(1003);
+  join.set_process("of another machine");
+  const auto elsewhere = job.join(join);
+  job.close(elsewhere);
+  job.pass(Ms(500));
+  EXPECT_THAT(job.log(), testing::Contains(HasSubstr("did not come back within 500 ms")));
+}
+
+TEST_F(SeenProcesses, ThatAreGoneAreDeadAtOnceUnlessTheLauncherKnowsMore) {
+  gone = {kForeignPid, 1003};
+  job.close(foreign);
+  job.close(one);
+  job.pass(Ms(100));
+  EXPECT_EQ(job.last<control::Lost>(zero).reason(), "ended without a word");
+  EXPECT_THAT(job.take<control::Lost>(zero), IsEmpty());
+  job.exit(launcher, one, 9);
+  EXPECT_EQ(job.last<control::Lost>(zero).reason(), "was killed by signal 9 (SIGKILL)");
 }
 
 TEST_F(CoordinatorDeath, WhoComesBackInTimeGoesOnAsIfNothingHadHappened) {

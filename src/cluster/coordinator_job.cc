@@ -43,8 +43,17 @@ void CoordinatorState::settle() {
     view_reasons_ = {"all processes joined"};
     issue_view();
   }
+  start_missing_servers();
+  start_missing_workers();
   const int workers = roster_.living(Role::worker);
-  if (phase_ == Phase::running && workers == 0) {
+  if (workers > 0) {
+    without_workers_since_.reset();
+  } else if (awaited_for_a_copy() > 0) {
+    without_workers_since_ = without_workers_since_.value_or(now_);
+  } else if (phase_ == Phase::running) {
+    if (without_workers_since_) {
+      change_view("nobody is waited for any more", milliseconds(0));
+    }
     const bool done = std::any_of(roster_.records().begin(), roster_.records().end(), [](const auto& entry) {
       return entry.second.info.role == Role::worker && entry.second.state == Record::State::left;
     });
@@ -98,12 +107,13 @@ control::OrderAnswer CoordinatorState::order_to_leave(const control::Order& orde
       std::ranges::find_if(members, [&](const Record* member) { return member->info.rank.value == order.rank(); });
   const int copies = roster_.staying(Role::worker) / rules_.parts;
   if (found == members.end()) {
-    answer.set_text(fmt::format("the job has no member {}: 'distbelief status' shows who is there", order.rank()));
+    answer.set_text(
+        fmt::format("the job has no worker or server {}: 'distbelief status' shows their ranks", order.rank()));
   } else if (phase_ != Phase::running) {
     answer.set_text(fmt::format("the job is {}", phase_text()));
   } else if ((*found)->info.role == Role::server) {
     return order_server_to_leave(**found);
-  } else if (rules_.grows_by_copies) {
+  } else if (rules_.workers_hold_parts()) {
     return order_part_to_leave(*roster_.find((*found)->info.id));
   } else if (!rules_.workers_may_leave) {
     answer.set_text("the workers of this job cannot do without each other: stop it, and go on with --resume and fewer");
@@ -149,7 +159,7 @@ void CoordinatorState::end() {
     stragglers += (stragglers.empty() ? "" : ", ") + describe(member->info);
   }
   for (const auto& [id, record] : roster_.records()) {
-    if (!failure_ && record.info.role == Role::worker && record.state == Record::State::left && !record.succeeded) {
+    if (!failure_ && record.takes_part() && record.state == Record::State::left && !record.succeeded) {
       failure_ = fmt::format("{} failed: {}", describe(record.info), record.reason);
     }
   }
@@ -209,7 +219,7 @@ control::View CoordinatorState::make_view(const std::string& reason) const {
   view.set_most_workers(static_cast<std::uint32_t>(most_workers_));
   for (const Record* member : roster_.members()) {
     *view.add_members() = to_wire(member->info);
-    if (rules_.grows_by_copies && member->leaving) {
+    if (rules_.workers_hold_parts() && member->leaving) {
       view.add_leaving(member->info.rank.value);
     }
   }
@@ -239,9 +249,8 @@ control::StatusReply CoordinatorState::status(Clock::time_point now) const {
   reply.set_view(view_number_);
   reply.set_elapsed_seconds(std::chrono::duration<double>(now - started_at_).count());
   reply.set_phase(phase_text());
-  const auto waiting = static_cast<std::size_t>(std::ranges::count_if(roster_.records(), [](const auto& entry) {
-    return entry.second.grows && entry.second.living() && !entry.second.leaving;
-  }));
+  const auto waiting = static_cast<std::size_t>(
+      std::ranges::count_if(roster_.records(), [&](const auto& entry) { return waits_for_a_copy(entry.second); }));
   for (const auto& [id, record] : roster_.records()) {
     if (record.info.role == Role::observer) {
       continue;
@@ -253,7 +262,7 @@ control::StatusReply CoordinatorState::status(Clock::time_point now) const {
                   : record.state == Record::State::left         ? control::MemberStatus::LEFT
                                                                 : control::MemberStatus::LOST);
     *row.mutable_progress() = record.progress;
-    if (record.grows && record.living() && !record.leaving) {
+    if (waits_for_a_copy(record)) {
       const std::string missing = missing_for_a_copy(waiting);
       row.mutable_progress()->set_operation(missing.empty() ? "waiting" : "waiting: " + missing);
     }

@@ -1,6 +1,8 @@
 // How processes become members of a job, and come back after a broken connection.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cluster/coordinator_state.h"
 
 namespace distbelief {
@@ -30,6 +32,31 @@ std::string CoordinatorState::why_refused(const control::Join& join) const {
                        join.configuration());
   }
   return {};
+}
+
+std::string CoordinatorState::why_no_place(const control::Join& join, Role wanted, bool takes_over) const {
+  if (phase_ != Phase::running) {
+    return {};
+  }
+  if (wanted == Role::server) {
+    return rules_.servers_may_change ? "" : "the servers of this job stay as they are";
+  }
+  if (rules_.takes_late_members) {
+    return {};
+  }
+  if (rules_.copies_come_whole()) {
+    return wanted == Role::standby || takes_over ? "" : "the job takes workers in by whole copies of the network only";
+  }
+  if (!rules_.workers_hold_parts()) {
+    return "the job has begun and takes nobody in any more";
+  }
+  if (join.grows() && !bears_changes()) {
+    return "who is in the job has changed too often: stop it, and go on with --resume and more workers";
+  }
+  const bool was_started = starting_ > 0 && join.launch() != 0;
+  return wanted == Role::standby || takes_over || was_started
+             ? ""
+             : "the job takes workers in only by whole copies of the network, and in the places of those that die";
 }
 
 void CoordinatorState::refuse(ConnectionId connection, const control::Join& join, const std::string& reason) {
@@ -64,6 +91,7 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     const bool known = record != nullptr && record->info.incarnation == join.incarnation();
     fenced.set_reason(known ? fmt::format("the coordinator gave this process up: {}", record->reason)
                             : "the coordinator does not know this process");
+    fenced.set_come_again(known && record->may_come_again);
     actions_.emplace_back(Send{connection, std::make_shared<const ControlMessage>(fenced)});
     actions_.emplace_back(Close{connection, "is no member any more"});
     return;
@@ -80,26 +108,8 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     return;
   }
   const bool takes_over = takes_part && wanted != Role::standby && was_called(join);
-  if (phase_ == Phase::running && takes_part && wanted != Role::server && !rules_.takes_late_members) {
-    if (!rules_.awaits_replacements) {
-      refuse(connection, join, "the job has begun and takes nobody in any more");
-      return;
-    }
-    if (join.grows() && (!rules_.grows_by_copies || !bears_changes())) {
-      refuse(connection, join,
-             rules_.grows_by_copies
-                 ? "who is in the job has changed too often: stop it, and go on with --resume and more workers"
-                 : "the job takes workers in only in the places of those that die: join with --standby");
-      return;
-    }
-    const bool was_started = starting_ > 0 && join.launch() != 0;
-    if (wanted != Role::standby && !takes_over && !was_started) {
-      refuse(connection, join, "the job takes workers in only in the places of those that die: join with --standby");
-      return;
-    }
-  }
-  if (phase_ == Phase::running && wanted == Role::server && !rules_.servers_may_change) {
-    refuse(connection, join, "the servers of this job stay as they are");
+  if (const std::string reason = takes_part ? why_no_place(join, wanted, takes_over) : ""; !reason.empty()) {
+    refuse(connection, join, reason);
     return;
   }
   for (auto& [id, record] : roster_.records()) {
@@ -124,6 +134,7 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
   newcomer.nonce = join.nonce();
   newcomer.launch = join.launch();
   newcomer.grows = join.grows() && place.role == Role::standby;
+  newcomer.process = process_of(join);
   newcomer.term = term_;
   newcomer.heard_at = now_;
   newcomer.moved_at = now_;
@@ -141,14 +152,22 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     if (record.launch != 0 && !takes_over) {
       expect_one_less(record.info.role);
     }
-    if (awaited() > 0) {  // then nobody forms the group of a view
+    if (record.info.role == Role::server) {
+      missing_servers_ = std::max(0, missing_servers_ - 1);
+    }
+    if (rules_.workers_hold_parts() && awaited() > 0) {  // then nobody forms the group of a view
       view_reasons_.push_back(fmt::format("{} joined", describe(record.info)));
     } else {
       change_view(fmt::format("{} joined", describe(record.info)), std::chrono::milliseconds(10));
     }
   }
-  if (record.grows) {
-    newcomer_came(record);
+  if (place.role == Role::standby && came_again(join)) {
+    newcomer_came(record, false);
+  } else if (record.grows) {
+    newcomer_came(record, record.launch != 0);
+  }
+  if (takes_over && rules_.copies_come_whole() && broken_copies_.contains(record.info.rank.value / rules_.parts)) {
+    declare_lost(record, "was to be part of a copy of the network that lost another", true);
   }
 }
 
@@ -167,6 +186,7 @@ void CoordinatorState::resume(ConnectionId connection, Record& record, const con
   }
   roster_.connect(record, connection);
   record.state = Record::State::alive;
+  record.process = process_of(join);
   record.is_awaited = false;
   record.heard_at = now_;
   log(fmt::format("{} {}", describe(record.info), knows_this_term ? "reconnected" : "came back"));
@@ -196,6 +216,7 @@ void CoordinatorState::welcome(Record& record) {
   welcome.set_heartbeat_milliseconds(static_cast<std::uint32_t>(rules_.heartbeat.count()));
   welcome.set_received(record.received);
   welcome.set_return_milliseconds(static_cast<std::uint32_t>(rules_.return_limit.count()));
+  welcome.set_shares(shares_);
   tell(record, welcome);
 }
 

@@ -132,7 +132,7 @@ TEST(CoordinatorJoin, AProcessThatEndsBeforeItJoinsEndsTheWait) {
   EXPECT_THAT(job.take<control::Order>(worker), IsEmpty());  // it is started again
   job.exit(launcher, ConnectionId{77}, 11);
   EXPECT_EQ(job.last<control::Order>(worker).reason(),
-            "process 77 (pid 1077 on alpha) was killed by signal 11 (SIGSEGV) before the job began");
+            "newcomer 77 (pid 1077 on alpha) was killed by signal 11 (SIGSEGV) before the job began");
 }
 
 TEST(CoordinatorJoin, AWorkerThatFailsBeforeTheBeginningEndsTheWait) {

@@ -18,7 +18,6 @@ class CutJob : public SimulatedJob {
                       .parts = 2,
                       .has_launcher = true,
                       .takes_late_members = false,
-                      .awaits_replacements = true,
                       .restarts = restarts,
                       .restarts_before = restarts_before}) {
     launcher = join(control::LAUNCHER);
@@ -102,7 +101,7 @@ TEST(Replacement, ThatDoesNotComeIsNotWaitedForAnyMoreAndThenRefused) {
   EXPECT_EQ(job.view().awaited(), 0U);
   EXPECT_THAT(job.last<control::Notice>(job.launcher).text(), HasSubstr("did not come within 20 s"));
   const ConnectionId late = job.come(job.standbys[0]);
-  EXPECT_THAT(job.last<control::Refused>(late).reason(), HasSubstr("join with --standby"));
+  EXPECT_THAT(job.last<control::Refused>(late).reason(), HasSubstr("in the places of those that die"));
 }
 
 TEST(Replacement, IsAllThatANetworkThatIsCutTakesIn) {

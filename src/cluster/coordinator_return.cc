@@ -24,13 +24,19 @@ control::MemberStatus::State saved_state(const Record& record) {
 control::SavedJob CoordinatorState::saved() const {
   control::SavedJob job;
   job.set_term(term_);
+  job.set_began_milliseconds(began_.count());
   job.set_token(rules_.token);
   job.set_configuration(rules_.configuration);
   job.set_invitation(rules_.invitation);
   job.set_restarts_used(static_cast<std::uint32_t>(restarts_used_));
   job.set_starting(static_cast<std::uint32_t>(starting_));
   job.set_starting_newcomers(static_cast<std::uint32_t>(starting_newcomers_));
+  job.set_starting_servers(static_cast<std::uint32_t>(starting_servers_));
+  job.set_missing_servers(static_cast<std::uint32_t>(missing_servers_));
   job.set_most_workers(static_cast<std::uint32_t>(most_workers_));
+  job.set_missing_copies(static_cast<std::uint32_t>(missing_copies_));
+  job.mutable_broken_copies()->Add(broken_copies_.begin(), broken_copies_.end());
+  job.set_shares(shares_);
   job.set_phase(static_cast<std::uint32_t>(std::min(phase_, Phase::stopping)));  // its end may not have been heard
   job.set_view(view_number_);
   job.set_view_due(!view_reasons_.empty());
@@ -58,12 +64,16 @@ control::SavedJob CoordinatorState::saved() const {
     member.set_reason(record.reason);
     member.set_leaving(record.leaving);
     member.set_grows(record.grows);
+    member.set_called_rank(record.called_rank);
+    member.set_may_come_again(record.may_come_again);
   }
   return job;
 }
 
 void CoordinatorState::restore(const control::SavedJob& before) {
   phase_ = static_cast<Phase>(std::min<std::uint32_t>(before.phase(), static_cast<std::uint32_t>(Phase::stopping)));
+  began_ = std::min(milliseconds(before.began_milliseconds()), rules_.made_at);
+  started_at_ = now_ - (rules_.made_at - began_);
   view_number_ = before.view();
   next_member_ = before.next_member();
   leases_planned_ = before.leases_planned();
@@ -74,7 +84,12 @@ void CoordinatorState::restore(const control::SavedJob& before) {
   restarts_used_ = static_cast<int>(before.restarts_used());
   starting_ = static_cast<int>(before.starting());
   starting_newcomers_ = static_cast<int>(before.starting_newcomers());
+  starting_servers_ = static_cast<int>(before.starting_servers());
+  missing_servers_ = static_cast<int>(before.missing_servers());
   most_workers_ = static_cast<int>(before.most_workers());
+  missing_copies_ = static_cast<int>(before.missing_copies());
+  broken_copies_.insert(before.broken_copies().begin(), before.broken_copies().end());
+  shares_ = before.shares();
   starting_since_ = now_;
   server_history_ = before.servers();
   server_history_.set_term(term_);
@@ -98,12 +113,21 @@ void CoordinatorState::restore(const control::SavedJob& before) {
     record.reason = saved.reason();
     record.leaving = saved.leaving();
     record.grows = saved.grows();
-    record.heard_at = record.disconnected_at = record.moved_at = record.called_at = now_;
+    record.called_rank = saved.called_rank();
+    record.may_come_again = saved.may_come_again();
+    if (record.called_rank >= 0) {
+      roster_.keep_free((record.called_rank / rules_.parts + 1) * rules_.parts);
+    }
+    record.heard_at = record.disconnected_at = record.moved_at = now_;
+    record.expected_until = now_ + rules_.replacement_limit;
     record.is_awaited = record.living();
     missing += record.living() ? 1 : 0;
     roster_.restore(std::move(record));
   }
   grace_until_ = now_ + rules_.return_grace;
+  if (rules_.copies_come_whole() && phase_ == Phase::running && roster_.living(Role::worker) == 0) {
+    without_workers_since_ = now_;  // members know that some are awaited
+  }
   if (before.view_due()) {
     change_view("what changed while there was no coordinator", kViewDelay);
   }
@@ -152,12 +176,13 @@ void CoordinatorState::begin_anew(Record& record, const control::Join& join) {
   if (phase_ == Phase::stopping) {
     record.outbox.push(std::make_shared<const ControlMessage>(stop_order()));
   } else if (record.leaving && !may_serve(record) &&  // which hear of it as what became of servers
-             !(rules_.grows_by_copies && record.info.role == Role::worker)) {  // whom views tell
+             !(rules_.workers_hold_parts() && record.info.role == Role::worker)) {  // whom views tell
     control::Order order;
-    order.set_what(record.info.role == Role::standby ? control::Order::TAKE_OVER : control::Order::LEAVE);
+    const bool is_called = record.info.role == Role::standby;
+    order.set_what(is_called ? control::Order::TAKE_OVER : control::Order::LEAVE);
     order.set_term(term_);
     order.set_reason("it was asked to before the coordinator came back");
-    order.set_rank(record.info.rank.value);
+    order.set_rank(is_called ? record.called_rank : record.info.rank.value);
     record.outbox.push(std::make_shared<const ControlMessage>(order));
   }
   if (recovery_) {

@@ -342,5 +342,16 @@ TEST(CoordinatorReturn, NothingIsSentThatIsNotWrittenDown) {
   }
 }
 
+TEST(CoordinatorReturn, TheJobIsAsOldAsItIsHoweverLongNothingWasWrittenDown) {
+  SimulatedJob killed({.workers = 1});
+  const auto worker = killed.join();
+  killed.beating = {worker};
+  killed.pass(Ms(3'600'000));
+  SimulatedJob job(SimulatedJob::Killed{killed, Ms(700)});
+  EXPECT_NEAR(job.state().status(job.now()).elapsed_seconds(), 3600.7, 0.05);
+  SimulatedJob next(SimulatedJob::Killed{job, Ms(300)});
+  EXPECT_NEAR(next.state().status(next.now()).elapsed_seconds(), 3601, 0.05);
+}
+
 }  // namespace
 }  // namespace distbelief

@@ -28,6 +28,11 @@ std::string named_workers(const std::vector<int>& ranks) {
 
 }  // namespace
 
+void CoordinatorState::stop_as_asked(const std::string& who) {
+  tell_people(fmt::format("{} were asked to end: the job stops, with a checkpoint", who));
+  begin_stop(who + " were asked to end", rules_.stop_limit);
+}
+
 void CoordinatorState::look_for_wishes_to_leave() {
   if (phase_ != Phase::running) {
     return;
@@ -58,7 +63,7 @@ void CoordinatorState::look_for_wishes_to_leave() {
   }
   const auto wants_to_leave = [](const Record* server) { return server->wants_to_leave.has_value(); };
   if (!leavers.empty() && std::ranges::all_of(staying_servers(), wants_to_leave)) {
-    begin_stop("all servers were asked to end", rules_.stop_limit);
+    stop_as_asked("all servers");
     return;
   }
   for (Record* server : leavers) {
@@ -69,7 +74,7 @@ void CoordinatorState::look_for_wishes_to_leave() {
     return;
   }
   if (all) {
-    begin_stop("all workers were asked to end", rules_.stop_limit);
+    stop_as_asked("all workers");
     return;
   }
   for (Record* record : wishers) {
@@ -81,7 +86,8 @@ void CoordinatorState::look_for_wishes_to_leave() {
     const control::OrderAnswer answer = order_to_leave(order);
     log(answer.text());
     if (!answer.accepted() && !std::exchange(record->refusal_told, true)) {
-      tell_people(fmt::format("{} was asked to end: {}", describe(record->info), answer.text()));
+      tell_people(fmt::format("{} was asked to end: {}; unless it can leave soon, the job stops, with a checkpoint",
+                              describe(record->info), answer.text()));
     }
   }
 }
@@ -91,6 +97,9 @@ control::OrderAnswer CoordinatorState::order_to_scale(const control::Order& orde
   std::string workers;
   std::string servers;
   std::string refusal = phase_ == Phase::running ? "" : fmt::format("the job is {}", phase_text());
+  if (refusal.empty()) {
+    refusal = too_many(order);
+  }
   if (refusal.empty()) {
     refusal = scale_servers(order.servers(), servers);
   }
@@ -116,18 +125,28 @@ control::OrderAnswer CoordinatorState::order_to_scale(const control::Order& orde
 }
 
 std::string CoordinatorState::scale_workers(int wanted, std::string& done) {
+  const int coming = rules_.copies_come_whole() ? who_may_make_copies() : 0;
   const int now = roster_.staying(Role::worker) + starting_;
   if (wanted % rules_.parts != 0) {
     return fmt::format("{}: {} hold a copy of the network together", counted_workers(wanted),
                        counted_workers(rules_.parts));
   }
-  if (wanted < 1 || (wanted == now && !rules_.grows_by_copies)) {
-    return {};
-  }
-  if (rules_.grows_by_copies) {
+  if (wanted >= 1 && rules_.workers_hold_parts()) {
     return scale_copies(wanted, done);
   }
-  if (std::string refusal = wanted < now ? have_leave(now - wanted) : have_started(wanted - now, 0); !refusal.empty()) {
+  if (wanted >= 1 && wanted <= now) {
+    missing_copies_ = 0;  // so few are wanted
+  }
+  if (wanted < 1 || wanted == now) {
+    return {};
+  }
+  if (wanted > now && wanted <= now + coming) {
+    done = fmt::format("{} → {}: {} on {} way", counted_workers(now), wanted,
+                       coming == 1 ? "one is" : fmt::format("{} are", coming), coming == 1 ? "its" : "their");
+    return {};
+  }
+  const int missing = wanted - now - coming;
+  if (std::string refusal = wanted < now ? have_leave(now - wanted) : have_started(missing, 0); !refusal.empty()) {
     return refusal;
   }
   std::vector<int> leavers;
@@ -137,13 +156,16 @@ std::string CoordinatorState::scale_workers(int wanted, std::string& done) {
     }
   }
   done = fmt::format("{} → {}: {}", counted_workers(now), wanted,
-                     wanted > now ? are_started(wanted - now)
+                     wanted > now ? are_started(missing)
                                   : fmt::format("{} leave{}", named_workers(leavers), leavers.size() == 1 ? "s" : ""));
   return {};
 }
 
 std::string CoordinatorState::scale_servers(int wanted, std::string& done) {
   const int now = roster_.staying(Role::server) + starting_servers_;
+  if (wanted >= 1 && wanted <= now) {
+    missing_servers_ = 0;  // so few are wanted
+  }
   if (wanted < 1 || wanted == now) {
     return {};
   }
@@ -194,24 +216,53 @@ std::string CoordinatorState::have_leave(int workers) {
   return {};
 }
 
+const Record* CoordinatorState::living_launcher() const {
+  const auto found = std::ranges::find_if(roster_.records(), [](const auto& entry) {
+    return entry.second.info.role == Role::launcher && entry.second.living();
+  });
+  return found == roster_.records().end() ? nullptr : &found->second;
+}
+
+std::string CoordinatorState::too_many(const control::Order& order) const {
+  const Record* const launcher = living_launcher();
+  if (launcher == nullptr) {
+    return {};
+  }
+  const std::vector<const Record*> members = roster_.members();
+  const auto here =
+      std::ranges::count_if(members, [&](const Record* member) { return member->info.host == launcher->info.host; });
+  const std::int64_t coming = starting_ + starting_newcomers_ + starting_servers_;
+  const auto missing = [](std::int64_t wanted, std::int64_t now) { return std::max<std::int64_t>(0, wanted - now); };
+  const std::int64_t started =
+      missing(order.workers(), roster_.staying(Role::worker) + starting_ + starting_newcomers_) +
+      missing(order.servers(), roster_.staying(Role::server) + starting_servers_);
+  if (started == 0 || here + coming + started <= rules_.most_processes) {
+    return {};
+  }
+  return fmt::format(
+      "{} processes of the job are here, and more than {} are too many for this machine: run 'distbelief "
+      "join' on others",
+      here + coming, rules_.most_processes);
+}
+
 std::string CoordinatorState::have_started(int workers, int servers) {
-  if (workers > 0 && !rules_.takes_late_members && !rules_.grows_by_copies) {
+  const bool by_copies = rules_.workers_hold_parts() || rules_.copies_come_whole();
+  if (workers > 0 && !rules_.takes_late_members && !by_copies) {
     return "this job takes no workers in while it runs: stop it, and go on with --resume and more";
   }
   const std::string reason = workers > 0 ? "more workers are wanted" : "more servers are wanted";
   if (!rules_.launcher_starts_workers || !tell_to_start(workers, servers, reason)) {
     return "nobody here can start workers: run 'distbelief join' on the machines that are to help";
   }
-  (rules_.grows_by_copies ? starting_newcomers_ : starting_) += workers;
+  (by_copies ? starting_newcomers_ : starting_) += workers;
   starting_servers_ += servers;
+  missing_servers_ = std::max(missing_servers_, starting_servers_);  // whoever dies meanwhile is missing besides
   return {};
 }
 
 bool CoordinatorState::tell_to_start(int workers, int servers, const std::string& reason) {
-  const auto launcher = std::ranges::find_if(roster_.records(), [](const auto& entry) {
-    return entry.second.info.role == Role::launcher && entry.second.living();
-  });
-  if (launcher == roster_.records().end()) {
+  const Record* const launcher = living_launcher();
+  if (launcher == nullptr) {
     return false;
   }
   control::Order order;
@@ -220,7 +271,7 @@ bool CoordinatorState::tell_to_start(int workers, int servers, const std::string
   order.set_reason(reason);
   order.set_workers(workers);
   order.set_servers(servers);
-  tell(launcher->second, order);
+  tell(*roster_.find(launcher->info.id), order);
   starting_since_ = now_;
   unsaved_ = true;
   return true;

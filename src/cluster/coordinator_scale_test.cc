@@ -85,6 +85,16 @@ TEST(Scaling, ToMoreTellsTheLauncherAndCountsWhoIsOnTheWay) {
   EXPECT_EQ(job.scale(4).text(), "3 workers → 4: one is started");
 }
 
+TEST(Scaling, ToMoreThanTheMachineBearsIsRefused) {
+  ScaledJob job(2);
+  EXPECT_EQ(job.scale(100'000).text(),
+            "2 processes of the job are here, and more than 1000 are too many for this machine: run 'distbelief join' "
+            "on others");
+  EXPECT_THAT(job.take<control::Order>(job.launcher), IsEmpty());
+  EXPECT_TRUE(job.scale(1000).accepted());
+  EXPECT_FALSE(job.scale(1001).accepted());
+}
+
 TEST(Scaling, IsRefusedInOneLineWhereItCannotBe) {
   ScaledJob foreign(2, false);
   EXPECT_THAT(foreign.scale(3).text(), HasSubstr("run 'distbelief join'"));

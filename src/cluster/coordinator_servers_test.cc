@@ -309,6 +309,37 @@ TEST(CoordinatorServers, ADeadWorkerIsReplacedUnlessItTookAllParametersAlong) {
   }
 }
 
+/// A launcher may start one process in the place of another.
+const JobRules kReplacing = {.workers = 1,
+                             .servers = 2,
+                             .has_launcher = true,
+                             .servers_may_change = true,
+                             .launcher_starts_workers = true,
+                             .restarts = 1};
+
+TEST(CoordinatorServers, ADeadServerIsReplacedIfAnotherHasWhatItHeldAsOftenAsProcessesMayBeStarted) {
+  SimulatedJob job(kReplacing);
+  const auto launcher = job.join(control::LAUNCHER);
+  const auto worker = job.join();
+  const auto first = job.join(control::SERVER);
+  const auto second = job.join(control::SERVER);
+  const auto lose = [&](ConnectionId server, std::set<ConnectionId> others) {
+    job.beating = std::move(others);
+    job.close(server);
+    job.pass(Ms(600));
+    std::vector<control::Order> starts = job.take<control::Order>(launcher);
+    std::erase_if(starts, [](const control::Order& order) { return order.what() != control::Order::START; });
+    return starts;
+  };
+  const auto starts = lose(first, {launcher, worker, second});
+  ASSERT_EQ(starts.size(), 1U);
+  EXPECT_EQ(starts[0].workers(), 0);
+  EXPECT_EQ(starts[0].servers(), 1);
+  EXPECT_THAT(starts[0].reason(), testing::HasSubstr("server 1 (pid "));
+  EXPECT_THAT(starts[0].reason(), testing::HasSubstr("is replaced (1 of 1 restarts)"));
+  EXPECT_THAT(lose(second, {launcher, worker}), testing::IsEmpty());
+}
+
 TEST(CoordinatorServers, ADeadWorkersLeaseIsGivenToOthersWhenAllThatLiveHaveFencedIt) {
   InsideJob inside;
   inside.ask(1);
@@ -348,6 +379,29 @@ TEST(CoordinatorServers, WhoDiesBeforeItHasFencedAnotherIsNotWaitedFor) {
   inside.confirm(0, first, lease, 3);
   inside.lose(2);
   EXPECT_EQ(inside.job.last<control::LeaseGrant>(inside.workers[0]).lease(), lease);
+}
+
+TEST(CoordinatorServers, AServerThatDiesWhileAnotherIsStartedIsReplacedToo) {
+  SimulatedJob job(kReplacing);
+  const auto launcher = job.join(control::LAUNCHER);
+  job.beating = {launcher, job.join(), job.join(control::SERVER)};
+  const auto victim = job.join(control::SERVER);
+  const auto observer = job.join(control::OBSERVER);
+  control::Order order;
+  order.set_what(control::Order::SCALE);
+  order.set_servers(3);
+  job.say(observer, order);
+  const auto servers_started = [&] {
+    int servers = 0;
+    for (const control::Order& told : job.take<control::Order>(launcher)) {
+      servers += told.what() == control::Order::START ? told.servers() : 0;
+    }
+    return servers;
+  };
+  EXPECT_EQ(servers_started(), 1);
+  job.close(victim);
+  job.exit(launcher, victim, 9);
+  EXPECT_EQ(servers_started(), 1);
 }
 
 }  // namespace

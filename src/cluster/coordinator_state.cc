@@ -22,6 +22,7 @@ CoordinatorState::CoordinatorState(JobRules rules, std::uint64_t term, Clock::ti
     : rules_(std::move(rules)),
       term_(term),
       started_at_(now),
+      began_(rules_.made_at),
       now_(now),
       join_deadline_(now + rules_.join_limit),
       next_incarnation_(first_of_term(term)),
@@ -63,15 +64,17 @@ void CoordinatorState::begin_event(Clock::time_point now) {
   join_deadline_ += gap;
   stop_deadline_ += gap;
   starting_since_ += gap;
-  if (grace_until_) {
-    *grace_until_ += gap;
+  for (auto* limit : {&grace_until_, &without_workers_since_}) {
+    if (*limit) {
+      **limit += gap;
+    }
   }
   for (auto& [id, record] : roster_.records()) {
     record.heard_at = now_;
     record.disconnected_at = now_;
     record.exit_at = now_;
     record.moved_at += gap;
-    record.called_at += gap;
+    record.expected_until += gap;
   }
 }
 
@@ -198,6 +201,10 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
     }
     return;
   }
+  const bool never_began = leave.result() == kNeverBegan;  // and others of its copy wait for it
+  if (rules_.copies_come_whole() && record.info.role == Role::worker && (!leave.succeeded() || never_began)) {
+    break_copy_of(record);
+  }
   const bool one_is_lost = std::ranges::any_of(roster_.records(), [](const auto& entry) {
     return entry.second.takes_part() && entry.second.state == Record::State::lost;
   });
@@ -208,7 +215,7 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
     return entry.second.info.role == Role::worker && entry.second.living();
   });
   // By servers, which end when all have gone; where a network is cut those who stay wait for nobody who leaves.
-  const bool awaited = (record.leaving && !rules_.grows_by_copies) || !somebody_trains;
+  const bool awaited = (record.leaving && !rules_.workers_hold_parts()) || !somebody_trains;
   change_view(text, awaited ? kViewDelayWhenAwaited : kViewDelayAfterLeave);
 }
 

@@ -99,6 +99,8 @@ class CoordinatorState {
   // coordinator_join.cc
   void join(ConnectionId connection, const control::Join& join);
   std::string why_refused(const control::Join& join) const;
+  /// The same for who is to take part in a job that runs. `takes_over`: it was called.
+  std::string why_no_place(const control::Join& join, Role wanted, bool takes_over) const;
   void resume(ConnectionId connection, Record& record, const control::Join& join);
   void welcome(Record& record);
   void refuse(ConnectionId connection, const control::Join& join, const std::string& reason);
@@ -118,16 +120,22 @@ class CoordinatorState {
   void on(Record& record, const control::ServerNews& news);
   void on(Record& record, const control::LeaseReports& reports);
   void on(Record& record, const control::ChaosDue& due);
+  void on(Record& record, const control::Measured& measured);
   template <typename Other>
   void on(Record& record, const Other& other);
   void misbehaves(Record& record, const std::string& what);
 
   // coordinator_death.cc
   void look_for_the_dead();
+  /// Of who joins; empty when it cannot be seen from here.
+  std::string process_of(const control::Join& join) const;
+  /// The end of its process is seen by nobody but this machine.
+  bool ends_unseen(const Record& record) const;
   void declare_dead_by_exit(Record& record);
-  void declare_lost(Record& record, const std::string& cause);
-  /// A copy of the network is of no use without one of its parts.
-  void give_up_copy_of(const Record& record);
+  /// What comes of a death where there are servers, in a few words; empty: that is said elsewhere, or the run ends.
+  std::string remedy_for(const Record& lost) const;
+  /// `comes_again`: its process is to wait for another use.
+  void declare_lost(Record& record, const std::string& cause, bool comes_again = false);
   void look_for_stalls();
   void look_for_stragglers();
   const Straggler* find_straggler(const Record& record) const;
@@ -181,10 +189,16 @@ class CoordinatorState {
   // coordinator_scale.cc
   /// A worker or server whose process was asked to end. When all of a kind were, the job is to stop; else it leaves.
   void look_for_wishes_to_leave();
+  /// By signals to the processes of `who`.
+  void stop_as_asked(const std::string& who);
   /// Has as many workers leave, or be started, as it takes; or says why not.
   control::OrderAnswer order_to_scale(const control::Order& order);
   std::string scale_workers(int wanted, std::string& done);
   std::string have_leave(int workers);
+  /// Null: there is none.
+  const Record* living_launcher() const;
+  /// Why the launcher's machine cannot have as many; empty when it can, or when none need be started.
+  std::string too_many(const control::Order& order) const;
   std::string have_started(int workers, int servers);
   /// Has the launcher start so many; false when there is none that could.
   bool tell_to_start(int workers, int servers, const std::string& reason);
@@ -203,6 +217,10 @@ class CoordinatorState {
   /// A standby joins again, as a worker.
   void call(Record& standby, const std::string& why);
   bool start_replacement(const Record& lost);
+  /// Has the launcher start a process in the place of `lost`, if it may; says so.
+  bool start_in_place_of(const std::string& lost, Role role);
+  /// As many servers as were lost and not replaced, as long as there are restarts.
+  void start_missing_servers();
   /// Where others wait for it: how many have still to come.
   int awaited() const;
   /// A process that joins is a standby that was called, and has come.
@@ -215,10 +233,13 @@ class CoordinatorState {
   // coordinator_copies.cc
   /// Whether members can tell apart as many views as it may still take, if somebody comes or goes by wish.
   bool bears_changes() const;
+  /// It is a standby that may become part of one more copy of the network, or of one in place of one that was lost.
+  bool waits_for_a_copy(const Record& record) const;
   std::vector<Record*> waiting_newcomers();
   /// "1 more is needed for another copy of the network"; empty when none is.
   std::string missing_for_a_copy(std::size_t waiting) const;
-  void newcomer_came(Record& newcomer);
+  /// `was_started`: by the launcher, which was told to.
+  void newcomer_came(Record& newcomer, bool was_started);
   /// Calls those who wait when they are enough for a copy of the network.
   void look_for_copies();
   /// The copy of this worker leaves, or somebody who waits takes its place; or says why not.
@@ -226,6 +247,34 @@ class CoordinatorState {
   std::string scale_copies(int wanted, std::string& done);
   /// Before a view is issued: what was wished, and cannot be or was done, is wished no more.
   void review_wishes();
+
+  // coordinator_served_copies.cc: where JobRules::copies_come_whole()
+  /// The others of the copy are given up too, and may be part of another.
+  void break_copy_of(const Record& lost);
+  /// How long a process that may come again has for it.
+  Clock::time_point time_to_come(const Record& record) const;
+  std::vector<Record*> workers_of_copy(int copy);
+  /// A standby that was called, or what is left of a copy, on its way.
+  static bool is_expected(const Record& record);
+  /// How many wait, or are on their way to wait, for a copy that is to be made.
+  int who_will_wait() const;
+  /// The same with those that were called for one.
+  int who_may_make_copies() const;
+  /// How many more the launcher will be told to start for copies that were lost.
+  int who_may_be_started() const;
+  /// Processes in the places of lost workers, if there will not be enough and the launcher may start some.
+  void start_missing_workers();
+  /// The process was a worker that was told to wait.
+  bool came_again(const control::Join& join);
+  /// One that is expected().
+  void will_not_come(Record& record, const std::string& why);
+  void look_for_who_does_not_come();
+  /// Those who wait, if they are enough.
+  void call_whole_copies();
+  /// Where no worker is left, but a copy may come: how many are on their way.
+  int awaited_for_a_copy() const;
+  /// A worker has left because there was nothing more to do.
+  bool is_done() const;
 
   /// Asks a worker, and its mates of one copy of the network, to leave; or says why not.
   control::OrderAnswer order_to_leave(const control::Order& order);
@@ -248,7 +297,8 @@ class CoordinatorState {
 
   const JobRules rules_;
   const std::uint64_t term_;
-  const Clock::time_point started_at_;
+  Clock::time_point started_at_;     // the job, perhaps under another coordinator
+  std::chrono::milliseconds began_;  // the same, since 1970
   Clock::time_point now_;
   Clock::time_point join_deadline_;
   Phase phase_ = Phase::joining;
@@ -271,6 +321,13 @@ class CoordinatorState {
   int most_workers_ = 0;                   // that shall go on, where a network is cut; 0: all
   Clock::time_point starting_since_ = {};  // when it was last told so
   int restarts_used_;                      // of the job, and of workers
+  int missing_servers_ = 0;                // that were lost or wanted, and have not come
+  std::string lost_server_;                // the last of them
+  int missing_copies_ = 0;                 // of the network, likewise: these five where copies come whole
+  std::string lost_worker_;                // the last, in whose place one may be started
+  std::set<int> broken_copies_;            // that lost a worker, or one who was to be
+  std::optional<Clock::time_point> without_workers_since_;
+  std::string shares_;  // of a network that is cut, where they were measured
 
   bool no_workers_ = false;  // and some there were
   std::string stop_reason_;

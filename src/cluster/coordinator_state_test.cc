@@ -449,7 +449,7 @@ TEST(CoordinatorState, WhoIsNeededIsNotAskedToLeave) {
   job.join(control::SERVER);
   EXPECT_THAT(refusal(0), testing::HasSubstr("cannot do without each other"));
   EXPECT_THAT(refusal(2), testing::HasSubstr("server 2 (pid 1004 on alpha) holds parameters"));
-  EXPECT_THAT(refusal(7), testing::HasSubstr("the job has no member 7"));
+  EXPECT_THAT(refusal(7), testing::HasSubstr("the job has no worker or server 7"));
 }
 
 TEST(CoordinatorState, OfACopyOfTheNetworkAllLeave) {

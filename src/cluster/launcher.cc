@@ -53,6 +53,15 @@ void Launcher::stop() {
   static_cast<void>(!::write(wake_.get(), &one, sizeof one));  // full means that it is awake already
 }
 
+bool Launcher::kill(const std::string& name) {
+  const auto found = std::ranges::find_if(running_, [&](const Running& running) { return running.spec.name == name; });
+  if (found == running_.end()) {
+    return false;
+  }
+  found->process->signal(SIGKILL);
+  return true;
+}
+
 int Launcher::running() const { return static_cast<int>(running_.size()); }
 
 bool Launcher::run_until(Clock::time_point deadline) {

@@ -75,6 +75,9 @@ class Launcher {
   /// may be called by a signal handler.
   void stop();
 
+  /// SIGKILL to the process with this name; false when none runs.
+  bool kill(const std::string& name);
+
   /// Handles what happens, until all have ended or the deadline. True when all have ended.
   [[nodiscard]] bool run_until(Clock::time_point deadline);
   int running() const;

@@ -27,8 +27,8 @@ control::Order::What to_wire(Order::What what) {
 
 Member::Joined Member::join(const Address& coordinator, JoinRequest request, Clock::time_point deadline) {
   auto session = std::make_unique<Session>(coordinator, std::move(request));
-  if (std::string reason = session->open(deadline); !reason.empty()) {
-    return {nullptr, std::move(reason)};
+  if (Session::Opened opened = session->open(deadline); !opened.problem.empty()) {
+    return {nullptr, std::move(opened.problem), opened.refused};
   }
   return {std::unique_ptr<Member>(new Member(std::move(session)))};
 }
@@ -38,6 +38,8 @@ Member::~Member() = default;
 
 const MemberInfo& Member::self() const { return session_->self(); }
 std::uint64_t Member::term() const { return session_->term(); }
+Clock::time_point Member::heard_at() const { return session_->heard_at(); }
+std::string Member::shares() const { return session_->shares(); }
 View Member::view() const { return session_->view(); }
 std::optional<View> Member::wait_for_view(std::uint64_t number, Clock::time_point deadline) const {
   return session_->wait_for_view(number, deadline);
@@ -137,6 +139,12 @@ void Member::tell_of_servers(const ServerNews& news) {
   message.set_backup(news.backup.value);
   message.set_changes(news.changes);
   session_->say(message);
+}
+
+void Member::tell_shares(const std::string& shares) {
+  control::Measured measured;
+  measured.set_shares(shares);
+  session_->say(measured);
 }
 
 void Member::chaos_due(const std::string& event) {

@@ -23,6 +23,7 @@ namespace distbelief {
 struct MemberLost {
   MemberInfo member = {};
   std::string reason = {};
+  std::string remedy = {};  ///< "its samples go to others"; may be empty
 };
 /// What somebody wants all members to do.
 struct Order {
@@ -30,7 +31,7 @@ struct Order {
   What what = What::stop;
   std::string reason = {};
   bool no_workers = false;  ///< stop, because none is left: nobody asked for it
-  Rank rank = {};           ///< leave: who is to; whoever hears it is meant
+  Rank rank = {};           ///< leave: who is to; whoever hears it is meant; take_over: as which, or -1
   int workers = 0;          ///< scale: so many there shall be; start: so many more
   int servers = 0;          ///< scale: likewise; 0: as many as there are
 };
@@ -54,6 +55,7 @@ struct JobEnded {
 struct CoordinatorLost {
   bool fenced = false;
   std::string reason = {};
+  bool comes_again = false;  ///< fenced, but it may join once more, as a standby: see JobRules::copies_come_whole()
 };
 using MemberEvent =
     std::variant<View, MemberLost, Order, Notice, JobEnded, CoordinatorLost, LeaseQuestion, OrderAnswer, ServerHistory>;
@@ -111,6 +113,7 @@ class Member {
   struct [[nodiscard]] Joined {
     std::unique_ptr<Member> member;
     std::string reason = {};  ///< why there is none
+    bool refused = false;     ///< it was reached, and said that reason
   };
   /// Tries until the deadline to reach a coordinator there; a refusal is final. That it fails is a value.
   static Joined join(const Address& coordinator, JoinRequest request, Clock::time_point deadline);
@@ -121,6 +124,10 @@ class Member {
   /// With the role and the rank that the coordinator gave.
   const MemberInfo& self() const;
   std::uint64_t term() const;
+  /// When the coordinator was last heard, or this process was away itself.
+  Clock::time_point heard_at() const;
+  /// Of a network that is cut, as those found out who began the job; empty: not measured, or not yet.
+  std::string shares() const;
 
   /// The newest; number 0 before the job has begun.
   View view() const;
@@ -159,6 +166,8 @@ class Member {
   void confirm_fence(std::uint64_t incarnation, const std::optional<std::vector<LeaseProgress>>& leases);
   /// A server's: see ServerNews. To be said again until the history has it.
   void tell_of_servers(const ServerNews& news);
+  /// A server's: what shares() is for those who join from now on.
+  void tell_shares(const std::string& shares);
 
   /// For who trains: it is time for the coordinator to die of this event of --chaos. It does so once.
   void chaos_due(const std::string& event);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cluster/member_session.h"
+#include "cluster/process_identity.h"
 
 namespace distbelief {
 namespace {
@@ -16,7 +17,7 @@ constexpr milliseconds kBetweenSearches{500};
 
 }  // namespace
 
-std::string Member::Session::open(Clock::time_point deadline) {
+Member::Session::Opened Member::Session::open(Clock::time_point deadline) {
   std::string reason;
   for (;;) {
     const Clock::time_point limit = std::min(deadline, Clock::now() + kAttemptLimit);
@@ -26,13 +27,13 @@ std::string Member::Session::open(Clock::time_point deadline) {
       return {};
     }
     if (tried.kind != Attempt::Kind::failed) {
-      return tried.reason;
+      return {.problem = tried.reason, .refused = tried.kind == Attempt::Kind::refused};
     }
     if (reason.empty() || Clock::now() < limit) {  // that time ran out tells less than what was seen before
       reason = tried.reason;
     }
     if (Clock::now() + kBetweenAttempts >= deadline) {
-      return fmt::format("no coordinator was reached: {}", reason);
+      return {.problem = fmt::format("no coordinator was reached: {}", reason)};
     }
     follow_coordinator();
     std::this_thread::sleep_for(kBetweenAttempts);
@@ -87,7 +88,7 @@ Member::Session::Attempt Member::Session::attempt(Clock::time_point deadline) {
     return {Attempt::Kind::refused, refused->reason()};
   }
   if (const auto* fenced = std::get_if<control::Fenced>(&decoded.message())) {
-    return {Attempt::Kind::fenced, fenced->reason()};
+    return {.kind = Attempt::Kind::fenced, .reason = fenced->reason(), .comes_again = fenced->come_again()};
   }
   if (const auto* heard = std::get_if<control::Heard>(&decoded.message())) {
     on(*heard);  // it has this member's Leave, whose answer got lost
@@ -103,6 +104,7 @@ control::Join Member::Session::make_join() const {
   join.set_configuration(request_.configuration);
   join.set_host(request_.host);
   join.set_pid(request_.pid);
+  join.set_process(process_identity(request_.pid));
   join.set_role(to_wire(request_.role));
   join.set_rank(request_.rank.value);
   join.set_facts(request_.facts);
@@ -173,6 +175,7 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
             fmt::format("the coordinator has lost count: it received {} messages of this process", welcome.received())};
   }
   term_ = welcome.term();
+  shares_ = welcome.shares();
   if (self_.id == 0) {
     self_ = {.id = welcome.member(),
              .incarnation = welcome.incarnation(),
@@ -197,7 +200,7 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
 }
 
 bool Member::Session::reconnect(const std::stop_token& stop) {
-  Clock::time_point deadline = heard_at_ + request_.coordinator_limit;
+  Clock::time_point deadline = heard_at_.load() + request_.coordinator_limit;
   Clock::time_point answered_at = {};
   Attempt tried;
   do {
@@ -208,13 +211,13 @@ bool Member::Session::reconnect(const std::stop_token& stop) {
     // Where the machine says that nobody listens, the coordinator died, and somebody may start it again; and where it
     // may be on another machine, this one tells nothing.
     const bool machine_is_there = request_.find_coordinator || Clock::now() - answered_at < request_.coordinator_limit;
-    deadline = heard_at_ + (machine_is_there ? return_limit_ : request_.coordinator_limit);
+    deadline = heard_at_.load() + (machine_is_there ? return_limit_ : request_.coordinator_limit);
     switch (tried.kind) {
       case Attempt::Kind::joined:
         return true;
       case Attempt::Kind::refused:
       case Attempt::Kind::fenced:
-        end(CoordinatorLost{true, tried.reason});
+        end(CoordinatorLost{true, tried.reason, tried.comes_again});
         return false;
       case Attempt::Kind::left:
         return false;
@@ -227,9 +230,9 @@ bool Member::Session::reconnect(const std::stop_token& stop) {
   } while (!stop.stop_requested() && Clock::now() < deadline);
   if (!stop.stop_requested()) {
     end(CoordinatorLost{
-        false,
-        fmt::format("the coordinator is gone for {} s: {}",
-                    std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_at_).count(), tried.reason)});
+        false, fmt::format("the coordinator is gone for {} s: {}",
+                           std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_at_.load()).count(),
+                           tried.reason)});
   }
   return false;
 }

@@ -117,7 +117,8 @@ void Member::Session::run(const std::stop_token& stop) {
       } else if (!handle(decoded.message())) {
         return;
       }
-    } else if (got.kind == MessageClient::Received::Kind::closed || Clock::now() - heard_at_ > request_.silence_limit) {
+    } else if (got.kind == MessageClient::Received::Kind::closed ||
+               Clock::now() - heard_at_.load() > request_.silence_limit) {
       drop_connection();
     }
   }
@@ -136,7 +137,7 @@ bool Member::Session::is_cut_off() const {
 
 bool Member::Session::sit_out_the_cut(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  const Clock::time_point lost_at = heard_at_ + request_.coordinator_limit;
+  const Clock::time_point lost_at = heard_at_.load() + request_.coordinator_limit;
   changed_.wait_until(lock, stop, std::min(*cut_until_, lost_at), [] { return false; });
   if (stop.stop_requested()) {
     return false;
@@ -206,7 +207,7 @@ bool Member::Session::on(const control::Fenced& fenced) {
     deliver(Notice{fenced.reason(), 0});  // about one thing it said, not about itself
     return true;
   }
-  end(CoordinatorLost{true, fenced.reason()});
+  end(CoordinatorLost{true, fenced.reason(), fenced.come_again()});
   return false;
 }
 
@@ -225,7 +226,7 @@ bool Member::Session::on(const control::View& wire) {
 }
 
 bool Member::Session::on(const control::Lost& lost) {
-  deliver(MemberLost{from_wire(lost.member()), lost.reason()});
+  deliver(MemberLost{from_wire(lost.member()), lost.reason(), lost.remedy()});
   return true;
 }
 
@@ -334,6 +335,11 @@ void Member::Session::end(const MemberEvent& event) {
 std::uint64_t Member::Session::term() const {
   const std::scoped_lock lock(mutex_);
   return term_;
+}
+
+std::string Member::Session::shares() const {
+  const std::scoped_lock lock(mutex_);
+  return shares_;
 }
 
 View Member::Session::view() const {

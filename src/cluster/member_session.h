@@ -2,6 +2,7 @@
 
 // Inside cluster/ only: includes protobuf's code, which others should not have to read.
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -25,11 +26,17 @@ class Member::Session {
   Session(Address coordinator, JoinRequest request);
   ~Session();
 
-  /// Joins for the first time and starts the thread. Why it did not work, or empty.
-  std::string open(Clock::time_point deadline);
+  struct [[nodiscard]] Opened {
+    std::string problem = {};  ///< why it did not work, or empty
+    bool refused = false;      ///< see Joined
+  };
+  /// Joins for the first time and starts the thread.
+  Opened open(Clock::time_point deadline);
 
   const MemberInfo& self() const { return self_; }
   std::uint64_t term() const;
+  Clock::time_point heard_at() const { return heard_at_; }
+  std::string shares() const;
   View view() const;
   std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
   LeaseAnswer request_lease(std::int64_t samples, Clock::time_point deadline);
@@ -48,7 +55,8 @@ class Member::Session {
     enum class Kind : std::uint8_t { joined, failed, refused, fenced, left };
     Kind kind = Kind::joined;
     std::string reason = {};
-    bool answered = false;  ///< of one that failed: the machine is there
+    bool answered = false;     ///< of one that failed: the machine is there
+    bool comes_again = false;  ///< of one that was fenced: see CoordinatorLost
   };
   Attempt attempt(Clock::time_point deadline);
   /// After an attempt that failed: chooses the address for the next one.
@@ -99,7 +107,7 @@ class Member::Session {
   std::vector<Address> addresses_;  // of the coordinator
   std::size_t next_address_ = 0;
   Clock::time_point next_search_ = {};
-  Clock::time_point heard_at_ = {};
+  std::atomic<Clock::time_point> heard_at_ = {};  // for others to read
   Clock::time_point next_heartbeat_ = {};
   std::chrono::milliseconds heartbeat_{500};
   std::chrono::milliseconds return_limit_{0};
@@ -112,6 +120,7 @@ class Member::Session {
   Outbox outbox_;
   std::uint64_t received_ = 0;  // numbered messages
   std::uint64_t term_ = 0;
+  std::string shares_;
   std::string operation_;  // as it was last told
   Clock::time_point operation_since_ = {};
   std::optional<Clock::time_point> cut_until_;

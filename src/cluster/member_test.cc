@@ -62,6 +62,7 @@ TEST(Member, IsToldWhyItIsRefused) {
   const auto joined = Member::join(job.coordinator->address(), request, soon());
   EXPECT_EQ(joined.member, nullptr);
   EXPECT_EQ(joined.reason, "its token is not the job's");
+  EXPECT_TRUE(joined.refused);
 }
 
 TEST(Member, IsToldThatNobodyIsThere) {
@@ -73,6 +74,7 @@ TEST(Member, IsToldThatNobodyIsThere) {
   const auto joined = Member::join(nowhere, JoinRequest(), Clock::now() + Ms(50));
   EXPECT_EQ(joined.member, nullptr);
   EXPECT_THAT(joined.reason, HasSubstr("no coordinator was reached: " + nowhere.text()));
+  EXPECT_FALSE(joined.refused);
 }
 
 TEST(Member, LearnsWhoDiedAndWhy) {

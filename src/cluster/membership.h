@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/fabric.h"
 
 namespace distbelief {
@@ -28,11 +30,22 @@ struct MemberInfo {
   friend bool operator==(const MemberInfo&, const MemberInfo&) = default;
 };
 
+/// Two deaths that became known so far apart do not follow from each other: the job survived the first.
+inline bool is_another_accident(Clock::time_point before, Clock::time_point now) {
+  return now - before > std::chrono::seconds(2);
+}
+
 /// "worker 1 (pid 4711 on alpha)": how every message names a process.
 std::string describe(const MemberInfo& member);
 
 /// What a worker says with its last word when it has done all there was to do.
 inline constexpr const char* kAllDone = "finished";
+/// The same of one that was to stop before it had all those that it begins with.
+inline constexpr const char* kNeverBegan = "stopped before training began";
+
+/// What the launcher calls those that it starts because the coordinator says so; a number follows.
+inline constexpr const char* kStartedWorker = "newcomer";
+inline constexpr const char* kStartedServer = "new server";
 
 /// The workers and servers of a job at one time. Views are numbered from 1; the first one begins the job.
 struct View {

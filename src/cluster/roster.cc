@@ -40,8 +40,18 @@ std::variant<Roster::Place, std::string> Roster::find_place(Role wanted, Rank ra
     const int expected = wanted == Role::any ? places() : wanted == Role::worker ? workers_ : servers_;
     return fmt::format("all {} {}s of the job are there already", expected, role_name(wanted));
   }
-  const int next = holders_.empty() ? places() : std::max(places(), holders_.rbegin()->first + 1);
-  return Place{wanted == Role::any ? Role::worker : wanted, Rank{next}};
+  return Place{wanted == Role::any ? Role::worker : wanted, Rank{next_rank()}};
+}
+
+int Roster::next_rank() const {
+  const int after_all = holders_.empty() ? 0 : holders_.rbegin()->first + 1;
+  return std::max({places(), after_all, reserved_});
+}
+
+int Roster::reserve(int count) {
+  const int first = (next_rank() + count - 1) / count * count;
+  keep_free(first + count);
+  return first;
 }
 
 std::variant<Roster::Place, std::string> Roster::place_at(Role wanted, Rank rank) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,6 +22,7 @@ struct Record {
   State state = State::alive;
   std::uint64_t nonce = 0;
   std::uint64_t launch = 0;
+  std::string process = {};      ///< see process_identity(); empty: it cannot be seen from here
   std::uint64_t term = 0;        ///< in which it joined; 0: under a coordinator before
   ConnectionId connection = {};  ///< 0: none
   Outbox outbox = {};
@@ -35,13 +37,16 @@ struct Record {
   std::optional<control::ExitSeen> exit = {};  ///< as the launcher saw it
   Clock::time_point exit_at = {};
   std::optional<Clock::time_point> wants_to_leave = {};  ///< since when; it was not answered yet
-  bool leaving = false;              ///< it was asked to leave; of a standby: to take over, until it has come
-  Clock::time_point called_at = {};  ///< of such a standby
-  bool grows = false;                ///< a standby that waits for enough others for a copy of the network
-  bool makes_copy = false;           ///< it was called for that, not in another's place
-  bool refusal_told = false;         ///< that it cannot leave
-  bool succeeded = false;            ///< of one that left
-  std::string reason = {};           ///< of one that left or was lost
+  bool leaving = false;  ///< it was asked to leave; of a standby: to take over, until it has come
+  /// Until when a standby that was called, or a worker that may come again, has time to come.
+  Clock::time_point expected_until = {};
+  bool grows = false;           ///< a standby that waits for enough others for a copy of the network
+  int called_rank = -1;         ///< of a standby that was called: as which worker; -1: any
+  bool may_come_again = false;  ///< of a lost worker: its process was told to wait for another copy
+  bool makes_copy = false;      ///< it was called for that, not in another's place
+  bool refusal_told = false;    ///< that it cannot leave
+  bool succeeded = false;       ///< of one that left
+  std::string reason = {};      ///< of one that left or was lost
 
   bool living() const { return state == State::alive || state == State::reconnecting; }
   bool takes_part() const { return info.role == Role::worker || info.role == Role::server; }
@@ -66,6 +71,11 @@ class Roster {
   Record& restore(Record record);
   /// Those that are gone: every look at the status is one, and nobody asks for them again.
   void forget_observers();
+  /// So many places one after the other, the first a multiple of that, for who is to join with these ranks. Returns
+  /// the first.
+  int reserve(int count);
+  /// Ranks below it are not given to others.
+  void keep_free(int below) { reserved_ = std::max(reserved_, below); }
   /// The place of one that went before the job began can be taken by another.
   void vacate(const Record& record);
   /// From now on ranks stay with whom they were given to.
@@ -99,10 +109,13 @@ class Roster {
   Role role_of_rank(int rank) const;
   std::variant<Place, std::string> place_at(Role wanted, Rank rank) const;
   int places() const { return workers_ + servers_; }
+  /// After those of all who ever were, and of all who were promised one.
+  int next_rank() const;
 
   const int workers_;
   const int servers_;
   bool begun_ = false;
+  int reserved_ = 0;
   std::map<std::uint64_t, Record> records_;              // by id
   std::map<int, std::uint64_t> holders_;                 // by rank
   std::map<ConnectionId, std::uint64_t> by_connection_;  // to ids

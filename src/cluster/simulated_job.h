@@ -32,7 +32,8 @@ class SimulatedJob {
  public:
   using Ms = std::chrono::milliseconds;
 
-  explicit SimulatedJob(JobRules rules) : rules_(with_defaults(std::move(rules))), state_(rules_, kTerm, now_) {
+  explicit SimulatedJob(JobRules rules)
+      : rules_(made_at(with_defaults(std::move(rules)), now_)), state_(rules_, kTerm, now_) {
     carry_out();
   }
   /// A coordinator that takes the place of this one, which was killed, with the next term; connections are new ones.
@@ -41,8 +42,8 @@ class SimulatedJob {
     Ms after{0};
   };
   explicit SimulatedJob(const Killed& killed)
-      : rules_(killed.job.rules_),
-        now_(killed.job.now_ + killed.after),
+      : now_(killed.job.now_ + killed.after),
+        rules_(made_at(killed.job.rules_, now_)),
         state_(rules_, killed.job.state_.term() + 1, now_, &killed.job.saved_),
         last_connection_(killed.job.last_connection_) {
     carry_out();
@@ -61,6 +62,9 @@ class SimulatedJob {
     return join;
   }
 
+  /// See process_identity().
+  static std::string process_of(std::int64_t pid) { return "process " + std::to_string(pid); }
+
   /// A process that connects and asks; its pid is 1000 + the connection's number, and its launch number that without
   /// 1000.
   ConnectionId join(control::Join join) {
@@ -68,6 +72,9 @@ class SimulatedJob {
     if (join.pid() == 0) {
       join.set_pid(1000 + static_cast<int>(connection.value));
       join.set_launch(connection.value);
+    }
+    if (join.process().empty()) {
+      join.set_process(process_of(join.pid()));
     }
     say(connection, join);
     return connection;
@@ -99,13 +106,14 @@ class SimulatedJob {
     state_.closed(connection, now_);
     carry_out();
   }
-  void exit(ConnectionId launcher, ConnectionId process, int signal, bool starts_again = false) {
+  void exit(ConnectionId launcher, ConnectionId process, int signal, bool starts_again = false,
+            const std::string& name = kStartedWorker) {
     control::ExitSeen exit;
     exit.set_launch(process.value);
     exit.set_host("alpha");
     exit.set_pid(1000 + static_cast<int>(process.value));
     exit.set_signal(signal);
-    exit.set_name("process " + std::to_string(process.value));
+    exit.set_name(name + " " + std::to_string(process.value));
     exit.set_starts_again(starts_again);
     say(launcher, exit);
   }
@@ -196,6 +204,11 @@ class SimulatedJob {
     return rules;
   }
 
+  static JobRules made_at(JobRules rules, Clock::time_point now) {
+    rules.made_at = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch());
+    return rules;
+  }
+
   void carry_out() {
     for (CoordinatorState::Action& action : state_.take_actions()) {
       if (auto* persisted = std::get_if<CoordinatorState::Persist>(&action)) {
@@ -218,8 +231,8 @@ class SimulatedJob {
     }
   }
 
-  const JobRules rules_;
   Clock::time_point now_ = Clock::time_point(std::chrono::hours(1));
+  const JobRules rules_;
   control::SavedJob saved_;
   int deaths_ = 0;
   CoordinatorState state_;

@@ -10,12 +10,12 @@
 namespace distbelief {
 namespace {
 
-constexpr std::size_t kColumns = 11;
+constexpr std::size_t kColumns = 10;
 using Row = std::array<std::string, kColumns>;
 
-constexpr std::array<std::string_view, kColumns> kTitles = {
-    "member", "role", "rank", "host", "pid", "state", "step", "samples/s", "lag", "heard s", "operation"};
-constexpr std::array<bool, kColumns> kNumbers = {true, false, true, false, true, false, true, true, true, true, false};
+constexpr std::array<std::string_view, kColumns> kTitles = {"rank", "role",      "host", "pid",     "state",
+                                                            "step", "samples/s", "lag",  "heard s", "operation"};
+constexpr std::array<bool, kColumns> kNumbers = {true, false, false, true, false, true, true, true, true, false};
 
 std::string_view state_name(MemberStatus::State state) {
   switch (state) {
@@ -73,9 +73,8 @@ Row row_of(const MemberStatus& row, std::int64_t first_step) {
   const MemberInfo& member = row.member;
   const bool works = member.role == Role::worker;
   const bool counts = works && !gone(row);
-  return {std::to_string(member.id),
+  return {member.rank.value < 0 ? "-" : std::to_string(member.rank.value),
           std::string(role_name(member.role)),
-          member.rank.value < 0 ? "-" : std::to_string(member.rank.value),
           printable(member.host),
           std::to_string(member.pid),
           std::string(state_name(row.state)),

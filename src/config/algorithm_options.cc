@@ -68,10 +68,8 @@ constexpr std::array kUses = {
         "balance",
         [](const RunConfig& config) { return is_synchronous(config) && !is_served(config) && parts_of(config) == 1; },
         "allreduce or sync, where each worker has the whole network"},
-    OptionUse{
-        "standby", replaces_workers,
-        "jobs in which another can take a dead worker's place: not with --servers 0 and --replication 1, nor where "
-        "servers hold the parameters of a network that is cut"},
+    OptionUse{"standby", replaces_workers,
+              "jobs in which another can take a dead worker's place: not with --servers 0 and --replication 1"},
     OptionUse{"gossip-quorum", [](const RunConfig& config) { return config.algorithm == "gossip"; }, "gossip"},
     OptionUse{"hogwild-locks", [](const RunConfig& config) { return config.algorithm == "hogwild"; }, "hogwild"},
     OptionUse{"epochs", kNotSandblaster, "others: sandblaster counts --iterations"},

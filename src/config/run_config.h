@@ -188,16 +188,19 @@ void settle_grid(RunConfig& config);
 bool goes_on_without_a_worker(const RunConfig& config);
 /// Whether workers can be asked to leave while the others go on.
 bool workers_may_leave(const RunConfig& config);
-/// Whether workers can come while the others train: not where a network is cut, nor where servers are inside workers
-/// and stay as they are.
+/// Whether workers can come one by one while the others train: not where a network is cut, nor where servers are inside
+/// workers and stay as they are.
 bool takes_newcomers(const RunConfig& config);
-/// Whether workers that come take the places of dead ones, for which the others wait: where a network is cut, and
-/// workers hold it without servers.
-bool awaits_replacements(const RunConfig& config);
-/// Of such jobs: whether others may come too, as soon as they are enough for one more copy of the network, and copies
-/// may leave. The parts of a copy have to be in step with each other for that.
-bool grows_by_copies(const RunConfig& config);
-/// Whether a dead worker's place can be taken by another process, in either way.
+/// Where workers hold a network that is cut, without servers: who comes takes the place of a dead one, for which the
+/// others wait, or makes one more copy with others that came; and copies may leave.
+bool workers_hold_parts(const RunConfig& config);
+/// Where servers hold a network that is cut: copies of it come and go whole, made of whoever waits.
+bool copies_come_whole(const RunConfig& config);
+/// Whether those who come to the job wait until there are enough for one more copy of the network.
+bool takes_copies(const RunConfig& config);
+/// Whether others can come while workers train, in any of these ways.
+bool takes_workers(const RunConfig& config);
+/// Whether a dead worker's place can be taken by one of them: not where parameters died with it.
 bool replaces_workers(const RunConfig& config);
 /// Whether parameters move to and from servers, or workers with a server inside, that come and go while the job runs.
 bool parameters_may_move(const RunConfig& config);

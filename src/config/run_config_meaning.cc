@@ -49,36 +49,26 @@ bool has_shelves(const RunConfig& config) {
   return is_served(config) && servers_of(config) * parts_of(config) <= kMostServers && config.transport != "threads";
 }
 
-/// By those who begin the job: who comes later does not know it.
-bool cut_is_measured(const RunConfig& config) { return parts_of(config) > 1 && config.shares == "auto"; }
-
 }  // namespace
 
 std::int64_t holders_of(const RunConfig& config) {
   return has_shelves(config) && servers_of(config) > 1 ? config.replication : 1;
 }
 
-bool parameters_may_move(const RunConfig& config) {
-  // What a worker holds without a copy would be lost with it: there workers go on or end together.
-  const bool has_copies = config.servers > 0 || config.replication > 1;
-  return has_shelves(config) && has_copies;
-}
+bool parameters_may_move(const RunConfig& config) { return has_shelves(config); }
 
-bool servers_may_change(const RunConfig& config) {
-  return config.servers > 0 && !cut_is_measured(config) && parameters_may_move(config);
-}
+bool servers_may_change(const RunConfig& config) { return config.servers > 0 && parameters_may_move(config); }
 
 std::string why_servers_stay(const RunConfig& config) {
-  return !is_served(config)        ? fmt::format("--algorithm {} has no servers", config.algorithm)
-         : config.servers == 0     ? "servers are inside the workers (--servers 0): join as a worker"
-         : cut_is_measured(config) ? "with --shares auto servers stay as they are: say the shares"
-                                   : fmt::format("the servers of a job with {} stay as they are", config.servers);
+  return !is_served(config)    ? fmt::format("--algorithm {} has no servers", config.algorithm)
+         : config.servers == 0 ? "servers are inside the workers (--servers 0): join as a worker"
+                               : fmt::format("the servers of a job with {} stay as they are", config.servers);
 }
 
 std::int64_t replicas_of(const RunConfig& config) { return config.workers / parts_of(config); }
 
 bool workers_may_leave(const RunConfig& config) {
-  return takes_newcomers(config) || (is_served(config) && config.servers > 0 && replicas_of(config) > 1);
+  return takes_newcomers(config) || (is_served(config) && config.servers > 0);
 }
 
 bool takes_newcomers(const RunConfig& config) {
@@ -86,18 +76,27 @@ bool takes_newcomers(const RunConfig& config) {
          (!is_served(config) || config.servers > 0 || parameters_may_move(config));
 }
 
-bool awaits_replacements(const RunConfig& config) {
+bool workers_hold_parts(const RunConfig& config) {
   return !is_of_one_process(config.algorithm) && parts_of(config) > 1 && !is_served(config);
 }
 
-bool grows_by_copies(const RunConfig& config) { return awaits_replacements(config) && config.algorithm == "allreduce"; }
+bool copies_come_whole(const RunConfig& config) {
+  return is_served(config) && config.servers > 0 && parts_of(config) > 1 && config.transport != "threads";
+}
 
-bool replaces_workers(const RunConfig& config) { return takes_newcomers(config) || awaits_replacements(config); }
+bool takes_copies(const RunConfig& config) { return workers_hold_parts(config) || copies_come_whole(config); }
+
+bool takes_workers(const RunConfig& config) { return takes_newcomers(config) || takes_copies(config); }
+
+bool replaces_workers(const RunConfig& config) {
+  const bool takes_parameters_along = is_served(config) && config.servers == 0 && config.replication == 1;
+  return takes_workers(config) && !takes_parameters_along;
+}
 
 bool goes_on_without_a_worker(const RunConfig& config) {
-  const bool is_cut = parts_of(config) > 1 && config.algorithm == "allreduce";
   const bool has_copies = config.servers == 0 && holders_of(config) > 1;
-  return replicas_of(config) > 1 && (workers_may_leave(config) || takes_newcomers(config) || is_cut || has_copies);
+  return replicas_of(config) > 1 &&
+         (workers_may_leave(config) || takes_newcomers(config) || workers_hold_parts(config) || has_copies);
 }
 
 bool may_balance(const RunConfig& config) {

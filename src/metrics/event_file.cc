@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/file.h"
 
 namespace distbelief {
 namespace {
@@ -59,6 +60,16 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
 }
 
+std::string record_of(std::string_view event) {
+  std::string length;
+  append_little_endian(length, static_cast<std::uint64_t>(event.size()));
+  std::string record = length;
+  append_little_endian(record, masked_crc(length));
+  record.append(event);
+  append_little_endian(record, masked_crc(event));
+  return record;
+}
+
 }  // namespace
 
 EventFile::EventFile(const std::filesystem::path& folder, std::string_view host, double wall_time,
@@ -71,14 +82,18 @@ EventFile::EventFile(const std::filesystem::path& folder, std::string_view host,
   }
   std::string version = event_head(wall_time, 0);
   append_bytes(version, 3, "brain.Event:2");
-  record(version);
 
   std::string start;  // message SessionLog { enum SessionStatus { START = 1; } SessionStatus status = 1; }
   append_key(start, 1, Wire::varint);
   append_varint(start, 1);
   std::string session = event_head(wall_time, first_step);
   append_bytes(session, 7, start);
-  record(session);
+  head_ = record_of(version) + record_of(session);
+  try {
+    write("");
+  } catch (const FileError&) {
+    // as long as the disk is full; it comes with the first event
+  }
 }
 
 EventFile::~EventFile() {
@@ -94,25 +109,12 @@ void EventFile::scalars(std::int64_t step, double wall_time, std::span<const std
   }
   std::string event = event_head(wall_time, step);
   append_bytes(event, 5, summary);
-  record(event);
+  write(record_of(event));
 }
 
-void EventFile::record(std::string_view event) {
-  std::string length;
-  append_little_endian(length, static_cast<std::uint64_t>(event.size()));
-  std::string framed = length;
-  append_little_endian(framed, masked_crc(length));
-  framed.append(event);
-  append_little_endian(framed, masked_crc(event));
-  std::size_t done = 0;
-  while (done < framed.size()) {
-    const ssize_t written = ::write(fd_, framed.data() + done, framed.size() - done);
-    if (written >= 0) {
-      done += static_cast<std::size_t>(written);
-    } else if (errno != EINTR) {
-      throw FileError(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
-    }
-  }
+void EventFile::write(const std::string& records) {
+  append_whole(fd_, size_, head_ + records, path_);
+  head_.clear();
 }
 
 }  // namespace distbelief

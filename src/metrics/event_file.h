@@ -24,10 +24,13 @@ class EventFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void record(std::string_view event);
+  /// All of it, after what has not been written of the head, or nothing.
+  void write(const std::string& records);
 
   std::filesystem::path path_;
   int fd_ = -1;
+  std::int64_t size_ = 0;
+  std::string head_ = {};  ///< of the file, as long as it could not be written
 };
 
 }  // namespace distbelief

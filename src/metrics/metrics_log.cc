@@ -96,7 +96,13 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t rows) : p
   const bool goes_on = rows > 0 && std::filesystem::exists(path);
   rows_ = goes_on ? rows : 0;
   const std::string kept = goes_on ? first_rows(path, rows_) : std::string();
-  write_file_atomically(path, kept);
+  try {
+    write_file_atomically(path, kept);
+  } catch (const FileError&) {  // a full disk has no room for another: then what is too much is cut off this one
+    if (::truncate(path.c_str(), static_cast<off_t>(kept.size())) != 0) {
+      throw;
+    }
+  }
   size_ = static_cast<std::int64_t>(kept.size());
   fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (fd_ < 0) {
@@ -114,22 +120,7 @@ MetricsLog::~MetricsLog() {
 }
 
 void MetricsLog::append(const MetricsRow& row) {
-  const std::string line = line_of(row);
-  std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t written = ::write(fd_, line.data() + done, line.size() - done);
-    if (written < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      const std::string reason = std::strerror(errno);
-      // If even this fails, what is left is a line without its end, which readers pass over.
-      [[maybe_unused]] const int ignored = ::ftruncate(fd_, size_);
-      throw FileError(fmt::format("{}: cannot write: {}", path_.string(), reason));
-    }
-    done += static_cast<std::size_t>(written);
-  }
-  size_ += static_cast<std::int64_t>(line.size());
+  append_whole(fd_, size_, line_of(row), path_);  // if a part stays after all, it has no end, and readers pass over it
   rows_ += 1;
 }
 

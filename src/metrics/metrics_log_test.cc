@@ -77,22 +77,50 @@ TEST_F(MetricsLogTest, ALineThatIsNoRowIsNamed) {
   }
 }
 
+/// As long as it lives no file of this process grows beyond so many bytes.
+class SmallFiles {
+ public:
+  explicit SmallFiles(std::size_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &limit_), 0);
+    rlimit tiny = limit_;
+    tiny.rlim_cur = bytes;
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  }
+  ~SmallFiles() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit_), 0);
+    std::signal(SIGXFSZ, handler_);
+  }
+  SmallFiles(const SmallFiles&) = delete;
+  SmallFiles& operator=(const SmallFiles&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit limit_{};
+};
+
 TEST_F(MetricsLogTest, AFullDiskLeavesNoHalfRow) {
   MetricsLog log = MetricsLog::create(path_);
   log.append({1, 0, 0, {}});
   const std::string before = read_file(path_);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit limit{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
-  rlimit tiny = limit;
-  tiny.rlim_cur = before.size() + 10;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
-  EXPECT_THROW(log.append({2, 0, 0, {}}), FileError);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-  std::signal(SIGXFSZ, handler);
+  {
+    const SmallFiles limited(before.size() + 10);
+    EXPECT_THROW(log.append({2, 0, 0, {}}), FileError);
+  }
   EXPECT_EQ(read_file(path_), before);
   log.append({2, 0, 0, {}});
   EXPECT_EQ(read_metrics(path_).size(), 2U);
+}
+
+TEST_F(MetricsLogTest, ResumeForgetsWhatCameAfterItsRowsOnAFullDiskToo) {
+  {
+    MetricsLog log = MetricsLog::create(path_);
+    for (int step = 1; step <= 5; ++step) {
+      log.append({step, 0, 0, {}});
+    }
+  }
+  const SmallFiles limited(10);
+  EXPECT_EQ(MetricsLog::resume(path_, 3).rows(), 3);
+  EXPECT_EQ(read_metrics(path_).size(), 3U);
 }
 
 }  // namespace

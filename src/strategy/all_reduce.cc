@@ -39,7 +39,7 @@ StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
         const PreparedUpdate ready = prepare_update(replica_, parts, told.sums.rows, request.update);
         if (options_.commit) {
           if (Outcome outcome = options_.commit(deadline); !outcome.ok()) {
-            prepared_.emplace(Prepared{*batch, told, lanes[0], ready});
+            prepared_.emplace(PreparedStep{*batch, told, lanes[0], ready});
             return outcome;
           }
         }
@@ -50,9 +50,7 @@ StepReport AllReduce::step(BatchStream& batches, const StepRequest& request) {
 
 StepReport AllReduce::finish_prepared(BatchStream& batches) {
   check(prepared_.has_value(), "a step is prepared before it is finished");
-  const std::array<std::span<const float>, 1> parts = {prepared_->gradient};
-  const WholeUpdate made = apply_prepared(shard_, replica_, prepared_->batch.epoch, parts, prepared_->update);
-  const StepReport report = report_of_update(prepared_->batch, prepared_->told, made, batches);
+  const StepReport report = prepared_->finish(shard_, replica_, batches);
   prepared_.reset();
   return report;
 }

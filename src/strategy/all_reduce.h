@@ -35,14 +35,6 @@ class AllReduce : public Strategy {
     GradientBuckets& buckets_;
   };
 
-  /// A step whose gradient is summed, until its update is made.
-  struct Prepared {
-    const Batch& batch;
-    StepExchange::Told told;
-    std::span<const float> gradient;
-    PreparedUpdate update;
-  };
-
   Replica& replica_;
   Group& group_;
   const GroupOptions options_;
@@ -50,7 +42,7 @@ class AllReduce : public Strategy {
   StepExchange exchange_;
   GradientBuckets buckets_;
   Listener listener_;
-  std::optional<Prepared> prepared_;
+  std::optional<PreparedStep> prepared_;
 };
 
 }  // namespace distbelief

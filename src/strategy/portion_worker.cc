@@ -108,7 +108,7 @@ Outcome PortionWorker::wait_pushed() {
   }
   ServerClient::PushReport report = client_.wait_pushed(deadline());
   if (report.outcome.ok() && options_.agree) {
-    report.status = options_.agree(report.status);
+    options_.agree(report);
   }
   if (report.outcome.ok()) {
     done_ = std::exchange(pushed_, {});

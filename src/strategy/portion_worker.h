@@ -30,7 +30,7 @@ class PortionWorker {
     /// These three of a copy that several hold. What the first was told becomes what all were told.
     std::function<void(Told&)> share = {};
     /// As in UnitExchange.
-    std::function<ReplyHead::Status(ReplyHead::Status)> agree = {};
+    std::function<void(ServerClient::PushReport&)> agree = {};
     std::function<void(std::span<float> values)> fetched = {};
   };
   /// Both are borrowed.

@@ -5,6 +5,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/check.h"
+
 namespace distbelief {
 namespace {
 
@@ -85,6 +87,7 @@ StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
   if (batch == nullptr) {
     return {.outcome = StepReport::Outcome::end_of_epoch};
   }
+  prepared_.reset();
   const Clock::time_point deadline = Clock::now() + options_.patience;
   const std::vector<std::span<float>> lanes = replica_.gradient_memory(batch->size());
   const LossSums sums = compute_or_zero(replica_, *batch, lanes, nullptr);
@@ -98,21 +101,34 @@ StepReport RootUpdate::step(BatchStream& batches, const StepRequest& request) {
       *batch, sums, contributions(*batch, lanes), {request.stop, request.regroup}, request.costs};
   return exchange_.finish_step(replica_, own, batches, deadline,
                                [&](const StepExchange::Told& told, WholeUpdate& update) {
-                                 const Making making = {lanes[0], told.sums.rows, batch->epoch, request.update};
-                                 if (is_root()) {
-                                   average_observed(replica_.table(), lanes[0], told.contributions);
-                                   update = apply(making);
-                                 }
-                                 return share(making, update, deadline);
+                                 return make_update(*batch, told, lanes[0], request.update, deadline, update);
                                });
 }
 
-WholeUpdate RootUpdate::apply(const Making& making) {
-  const std::array<std::span<const float>, 1> parts = {making.gradient};
-  return apply_to_whole(*shard_, replica_, making.epoch, parts, making.rows, making.options);
-}
-
-Outcome RootUpdate::share(const Making& making, WholeUpdate& update, Clock::time_point deadline) {
+Outcome RootUpdate::make_update(const Batch& batch, const StepExchange::Told& told, std::span<float> gradient,
+                                const UpdateOptions& options, Clock::time_point deadline, WholeUpdate& update) {
+  if (is_root()) {
+    average_observed(replica_.table(), gradient, told.contributions);
+  }
+  if (Outcome outcome = tell_second(std::as_writable_bytes(gradient), deadline); !outcome.ok()) {
+    return outcome;
+  }
+  const std::array<std::span<const float>, 1> parts = {gradient};
+  PreparedUpdate ready;
+  if (shard_) {
+    ready = prepare_update(replica_, parts, told.sums.rows, options);
+  }
+  if (options_.commit) {
+    if (Outcome outcome = options_.commit(deadline); !outcome.ok()) {
+      if (shard_) {
+        prepared_.emplace(PreparedStep{batch, told, gradient, ready});
+      }
+      return outcome;
+    }
+  }
+  if (shard_) {
+    update = apply_prepared(*shard_, replica_, batch.epoch, parts, ready);
+  }
   struct Verdict {
     bool applied;
     std::array<char, kMostCulpritBytes> culprit;
@@ -120,18 +136,19 @@ Outcome RootUpdate::share(const Making& making, WholeUpdate& update, Clock::time
   update.culprit.copy(verdict.culprit.data(), kMostCulpritBytes - 1);
   Outcome outcome = group_.broadcast(std::as_writable_bytes(std::span(&verdict, 1)), 0, deadline);
   if (outcome.ok() && verdict.applied) {
-    outcome = tell_second(std::as_writable_bytes(making.gradient), deadline);
-    if (outcome.ok() && !is_root() && shard_) {
-      update = apply(making);
-    }
-  }
-  if (outcome.ok() && verdict.applied) {
     outcome = group_.broadcast(std::as_writable_bytes(replica_.values()), 0, deadline);
   }
   if (outcome.ok()) {
     update = {verdict.applied, verdict.culprit.data()};
   }
   return outcome;
+}
+
+StepReport RootUpdate::finish_prepared(BatchStream& batches) {
+  check(prepared_.has_value(), "a step is prepared before it is finished");
+  const StepReport report = prepared_->finish(*shard_, replica_, batches);
+  prepared_.reset();
+  return report;
 }
 
 void RootUpdate::visit_state(StateVisitor& visitor) {

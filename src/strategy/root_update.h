@@ -15,21 +15,17 @@ class RootUpdate : public Strategy {
   [[nodiscard]] StepReport join() override;
   [[nodiscard]] StepReport step(BatchStream& batches, const StepRequest& request) override;
   bool holds_state() const override { return shard_.has_value(); }
+  bool is_prepared() const override { return prepared_.has_value(); }
+  [[nodiscard]] StepReport finish_prepared(BatchStream& batches) override;
   /// Of the root and the second member; the others have nothing to keep.
   void visit_state(StateVisitor& visitor) override;
   void expect_rows(std::int64_t most_rows) override { exchange_.expect_rows(most_rows); }
 
  private:
-  /// What all know of the step whose update is made.
-  struct Making {
-    std::span<float> gradient;  ///< the root's: of all members
-    std::int64_t rows = 0;
-    std::uint64_t epoch = 0;
-    const UpdateOptions& options;
-  };
-  /// All learn what became of the root's update, and get the parameters that it made.
-  Outcome share(const Making& making, WholeUpdate& update, Clock::time_point deadline);
-  WholeUpdate apply(const Making& making);
+  /// The second half of a step whose gradient the root has in `gradient`: the second member gets it, both make the
+  /// update, and all learn what became of it and get the parameters that it made.
+  Outcome make_update(const Batch& batch, const StepExchange::Told& told, std::span<float> gradient,
+                      const UpdateOptions& options, Clock::time_point deadline, WholeUpdate& update);
   bool is_root() const { return group_.position() == 0; }
   /// The root's bytes become the second member's; nothing happens elsewhere.
   Outcome tell_second(std::span<std::byte> bytes, Clock::time_point deadline);
@@ -40,6 +36,7 @@ class RootUpdate : public Strategy {
   std::optional<ParameterShard> shard_;  ///< the root's and the second member's
   StepExchange exchange_;
   std::uint32_t told_second_ = 0;  ///< messages
+  std::optional<PreparedStep> prepared_;
 };
 
 }  // namespace distbelief

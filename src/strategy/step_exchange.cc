@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -68,6 +69,18 @@ void settle_samples(BatchStream& batches, const Batch& batch, const StepExchange
     batches.dropped(batch.ids);
     batches.dropped(told.others);
   }
+}
+
+StepReport report_of_update(const Batch& batch, const StepExchange::Told& told, const WholeUpdate& made,
+                            BatchStream& batches) {
+  settle_samples(batches, batch, told, made.applied);
+  StepReport report = {
+      .sums = told.sums, .stop = told.wishes.stop, .regroup = told.wishes.regroup, .costs = told.costs};
+  if (!made.culprit.empty()) {
+    report.outcome = StepReport::Outcome::diverged;
+    report.culprit = made.culprit;
+  }
+  return report;
 }
 
 }  // namespace
@@ -170,16 +183,9 @@ StepReport StepExchange::finish_step(Replica& replica, const Own& own, BatchStre
   return report_of_update(own.batch, told, made, batches);
 }
 
-StepReport report_of_update(const Batch& batch, const StepExchange::Told& told, const WholeUpdate& made,
-                            BatchStream& batches) {
-  settle_samples(batches, batch, told, made.applied);
-  StepReport report = {
-      .sums = told.sums, .stop = told.wishes.stop, .regroup = told.wishes.regroup, .costs = told.costs};
-  if (!made.culprit.empty()) {
-    report.outcome = StepReport::Outcome::diverged;
-    report.culprit = made.culprit;
-  }
-  return report;
+StepReport PreparedStep::finish(ParameterShard& shard, const Replica& replica, BatchStream& batches) const {
+  const std::array<std::span<const float>, 1> parts = {gradient};
+  return report_of_update(batch, told, apply_prepared(shard, replica, batch.epoch, parts, update), batches);
 }
 
 LossSums compute_or_zero(Replica& replica, const Batch& batch, std::span<const std::span<float>> lanes,

@@ -73,9 +73,16 @@ class StepExchange {
   std::vector<std::uint64_t> numbers_;
 };
 
-/// What a step that others have made comes to where its update was made later; tells the audit.
-StepReport report_of_update(const Batch& batch, const StepExchange::Told& told, const WholeUpdate& made,
-                            BatchStream& batches);
+/// A step whose gradient is summed, and of which this member lacks nothing. What it borrows is there until the next one.
+struct PreparedStep {
+  const Batch& batch;
+  StepExchange::Told told;
+  std::span<const float> gradient;
+  PreparedUpdate update;
+
+  /// Makes its update, because others have; tells the audit.
+  StepReport finish(ParameterShard& shard, const Replica& replica, BatchStream& batches) const;
+};
 
 /// The gradient of a batch in `lanes` (of Replica::gradient_memory()), or zeros when the batch is empty.
 LossSums compute_or_zero(Replica& replica, const Batch& batch, std::span<const std::span<float>> lanes,

@@ -124,7 +124,7 @@ UnitExchange::Ending UnitExchange::wait_for_flight(BatchStream& batches) {
     return lost_report(report.outcome);
   }
   if (options_.agree) {
-    report.status = options_.agree(report.status);
+    options_.agree(report);
   }
   const Flight flight = *std::exchange(flight_, {});
   values_came_ = std::exchange(values_come_, false) && report.status != ReplyHead::Status::late;

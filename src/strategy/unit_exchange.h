@@ -24,9 +24,9 @@ class UnitExchange {
     bool prefetch = false;
     bool whole_steps = false;
     Clock::duration patience = std::chrono::minutes(10);  ///< for servers that live but do not answer
-    /// Of a copy of the network that several workers hold, who all do the same: given what servers answered to a push
-    /// of this one's part, the worst that any of them heard.
-    std::function<ReplyHead::Status(ReplyHead::Status)> agree = {};
+    /// Of a copy of the network that several workers hold, who all do the same: what servers answered to a push of this
+    /// one's part becomes what they answered to all: the worst status, and whole only if it was so for all of them.
+    std::function<void(ServerClient::PushReport&)> agree = {};
     /// Likewise: called with values that have come.
     std::function<void(std::span<float> values)> fetched = {};
   };

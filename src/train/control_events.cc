@@ -12,6 +12,12 @@ namespace {
 /// A data plane sees a closed connection at once; what became of its process is known when it has not come back.
 constexpr std::chrono::seconds kExplainPatience{3};
 
+/// Why a view is without a member, without the name that such a reason begins with.
+std::string end_without_name(const MemberInfo& member, const std::string& reason) {
+  const std::string name = describe(member) + " ";
+  return reason.starts_with(name) ? reason.substr(name.size()) : reason;
+}
+
 }  // namespace
 
 void ControlEvents::operator()(const MemberEvent& event) {
@@ -31,9 +37,11 @@ void ControlEvents::operator()(const MemberEvent& event) {
     changed_.notify_all();
   } else if (const auto* order = std::get_if<Order>(&event)) {
     const bool leave = order->what == Order::What::leave;
+    told_to_leave_ = told_to_leave_ || leave;
     leaves_ = leaves_ || (leave && bond_ == Bond::regroups);
     stop_ = stop_ || (order->what == Order::What::stop && !order->no_workers) || (leave && bond_ != Bond::regroups);
   } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
+    comes_again_ = gone->comes_again;
     fenced_ = fenced_ || gone->fenced;
     end_all_waits("the coordinator is lost: " + gone->reason);
   } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
@@ -47,7 +55,7 @@ void ControlEvents::heard(const View& view) {
     for (const MemberInfo& member : before->members) {
       const bool known = std::ranges::any_of(lost_, [&](const Loss& loss) { return loss.member.id == member.id; });
       if (!known && std::ranges::find(view.failed, member.id) != view.failed.end() && bond_ == Bond::regroups) {
-        lost_.push_back({member, view.reason});
+        lost_.push_back({member, end_without_name(member, view.reason)});
       }
     }
   }
@@ -209,9 +217,19 @@ std::vector<ControlEvents::Loss> ControlEvents::lost() {
 
 std::string ControlEvents::explain(const std::string& seen) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, Clock::now() + kExplainPatience,
-                      [&] { return !lost_.empty() || !coordinator_lost_.empty(); });
-  return lost_.empty() ? seen : describe(lost_.front().member) + ": " + lost_.front().reason;
+  const Clock::time_point now = Clock::now();
+  changed_.wait_until(lock, now + kExplainPatience, [&] {
+    const bool knows_it = !lost_.empty() && !is_another_accident(lost_.back().heard, now);
+    return knows_it || !coordinator_lost_.empty();
+  });
+  if (lost_.empty()) {
+    return seen;
+  }
+  std::size_t culprit = 0;
+  for (std::size_t i = 1; i < lost_.size(); ++i) {
+    culprit = is_another_accident(lost_[i - 1].heard, lost_[i].heard) ? i : culprit;
+  }
+  return describe(lost_[culprit].member) + ": " + lost_[culprit].reason;
 }
 
 bool ControlEvents::first_alive(Rank self) {

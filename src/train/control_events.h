@@ -37,6 +37,8 @@ class ControlEvents {
   /// From now on what happens is written down there. Borrowed.
   void set_log(const ProcessLog* log) { log_ = log; }
 
+  /// This process, or its copy of the network, was asked to leave the others.
+  bool told_to_leave() const { return told_to_leave_; }
   /// Somebody ordered a stop.
   bool stop() const { return stop_; }
   /// For Bond::regroups: this process was asked to leave, while the others go on; where a network is cut, as the newest
@@ -46,14 +48,18 @@ class ControlEvents {
   bool coordinator_lost() const { return coordinator_gone_; }
   /// The job goes on without this process, which was given up: what others wrote since is not its to write over.
   bool fenced() const { return fenced_; }
+  /// Of such a process: it may join once more, as a standby.
+  bool comes_again() const { return comes_again_; }
 
   struct Loss {
     MemberInfo member;
     std::string reason;
+    Clock::time_point heard = Clock::now();
   };
   /// Who is dead, in the order in which it became known.
   std::vector<Loss> lost();
-  /// Why the first member was lost, once that is known; what was seen of it, when nobody says more in time.
+  /// Who was lost and why, once that is known: of those that were lost together the first, as others may have followed
+  /// from it, and nobody whose death was survived before. What was seen of it, when nobody says more in time.
   std::string explain(const std::string& seen);
   /// Whether all members of lower ranks are lost, or have left.
   bool first_alive(Rank self);
@@ -117,6 +123,8 @@ class ControlEvents {
   std::atomic<bool> leaves_ = false;
   std::atomic<bool> coordinator_gone_ = false;
   std::atomic<bool> fenced_ = false;
+  std::atomic<bool> comes_again_ = false;
+  std::atomic<bool> told_to_leave_ = false;
   std::atomic<const ProcessLog*> log_ = nullptr;
 };
 

@@ -54,6 +54,13 @@ class Regroups : public testing::Test {
   std::uint32_t next_ = 0;
 };
 
+TEST_F(Regroups, WhoFailedAndLeftIsNamedOnce) {
+  View next = view(2, {0, 1}, {2});
+  next.reason = describe(worker(2)) + " failed: no room";
+  events(next);
+  EXPECT_EQ(events.explain("a link broke"), describe(worker(2)) + ": failed: no room");
+}
+
 TEST_F(Regroups, WhoCameDoesNotWaitForThoseThatAreDoneAndLeft) {
   ControlEvents newcomer(Bond::regroups, 2, true);
   newcomer(view(2, {0, 2, 3}, {1}));

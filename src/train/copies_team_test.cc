@@ -16,7 +16,7 @@ class CopiesOfTeam : public CutTeam {
     with = config(grid);
     with.checkpoint_every = 1000;
     undisturbed = train(with, {});
-    loss = *undisturbed.ends[0].summary.last.test_loss;
+    loss = loss_of(undisturbed, grid);
     middle = undisturbed.ends[0].posts / 2;
   }
   /// Each of `victims` dies at many messages of a run with this wish. `left`: how many may train at its end.
@@ -48,7 +48,7 @@ class CopiesOfTeam : public CutTeam {
 
   RunConfig with;
   CutRun undisturbed;
-  double loss = 0;
+  std::optional<double> loss;
   int middle = 0;
 };
 
@@ -107,6 +107,38 @@ TEST_F(CopiesOfTeam, ComeAndGoOneAfterTheOther) {
   }
   expect_whole(run, {}, 4, loss, "1 to 2 to 1 to 2 copies");
   EXPECT_EQ(run.notes.size(), 3U);
+}
+
+TEST_F(CopiesOfTeam, OfOtherAlgorithmsComeAndGoToo) {
+  for (const char* algorithm : {"sync", "averaging", "gossip"}) {
+    for (CutGrid grid : {kOneByStages, kOneByTensor, kTwoByStages}) {
+      SCOPED_TRACE(algorithm);
+      grid.algorithm = algorithm;
+      begin(grid);
+      const int workers = grid.workers();
+      expect_whole(train(with, {}, 2, {{middle, {.come = 2}}}), {}, workers + 2, loss, "a copy comes");
+      const CutRun replaced = train(with, {}, 1, {{middle, {.come = 1, .leave = {0}}}});
+      expect_whole(replaced, {}, workers, loss, "a place is taken");
+      ASSERT_EQ(replaced.notes.size(), 1U);
+      EXPECT_EQ(replaced.notes[0].find("back to"), std::string::npos) << replaced.notes[0];
+      if (grid.replicas == 1) {
+        continue;
+      }
+      const CutRun run = train(with, {}, 2, {{middle / 2, {.leave = {3}}}, {middle, {.come = 2}}});
+      expect_whole(run, {}, workers, loss, "a copy leaves, and another comes");
+      EXPECT_EQ(run.count("left"), 2);
+    }
+  }
+}
+
+TEST_F(CopiesOfTeam, OfOtherAlgorithmsSurviveADeathWhileTheyComeAndGo) {
+  for (const char* algorithm : {"sync", "averaging", "gossip"}) {
+    CutGrid grid = kTwoByStages;
+    grid.algorithm = algorithm;
+    begin(grid);
+    expect_to_survive({.come = 2}, 2, {0, 3, 4}, {4});
+    expect_to_survive({.leave = {0}}, 0, {1, 2}, {1, 2});
+  }
 }
 
 TEST_F(CopiesOfTeam, HaveAWorkersPlaceTakenFromMemoryAlsoWhereThereIsOnlyOne) {

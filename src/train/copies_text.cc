@@ -40,26 +40,22 @@ std::string copies_of_parameters_text(const RunConfig& config) {
 }
 
 std::string copies_of_parts_text(const Grid& grid, const RunConfig& config) {
-  const std::string& algorithm = config.algorithm;
   const bool restarts = config.restarts > 0 && config.hosts.empty();
   const std::string replaced = config.transport == "threads" ? ""
                                : config.standby > 0          ? "a standby takes the place of one that dies"
                                : restarts                    ? "a new process takes the place of one that dies"
                                                              : "";
   if (!replaced.empty()) {
-    const bool from_memory = grid.replicas > 1 && algorithm == "allreduce";
-    return fmt::format("copies  each part is held by {}: {}, {}",
-                       grid.replicas == 1 ? "one worker" : fmt::format("{} workers", grid.replicas), replaced,
-                       from_memory ? "and gets its part from another copy" : "and all go back to the last checkpoint");
+    return fmt::format(
+        "copies  each part is held by {}: {}, {}",
+        grid.replicas == 1 ? "one worker" : fmt::format("{} workers", grid.replicas), replaced,
+        grid.replicas > 1 ? "and gets its part from another copy" : "and all go back to the last checkpoint");
   }
-  if (grid.replicas > 1 && algorithm == "allreduce") {
+  if (grid.replicas > 1) {
     return fmt::format("copies  each part is held by {} workers: when one dies its copy is given up, the others go on",
                        grid.replicas);
   }
-  const std::string means = "when one dies the others go back to the last checkpoint";
-  return grid.replicas == 1
-             ? "copies  each part is held by one worker: " + means
-             : fmt::format("copies  each part is held by {} workers; with {}, {}", grid.replicas, algorithm, means);
+  return "copies  each part is held by one worker: when one dies the others go back to the last checkpoint";
 }
 
 }  // namespace distbelief

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 
@@ -9,6 +10,8 @@
 #include "cluster/etcd_guard.h"
 #include "cluster/etcd_store.h"
 #include "cluster/job_file.h"
+#include "cluster/process_identity.h"
+#include "train/core_share.h"
 #include "train/job_hosts.h"
 #include "train/job_invitation.h"
 #include "train/job_store.h"
@@ -27,6 +30,9 @@ constexpr std::chrono::milliseconds kBetweenLooksAtLeader{500};
 constexpr std::chrono::seconds kFirstPatience{20};
 /// How long members of a job with a store wait for a coordinator.
 constexpr std::chrono::seconds kReturnLimit{60};
+/// Of a job, on a machine with few cores, and with more.
+constexpr int kProcessesOfAJob = 64;
+constexpr int kProcessesPerCore = 8;
 
 /// What somebody must know who joins from where the folder is not to be seen, but for the token.
 std::string invitation_text(const RunConfig& config, const std::filesystem::path& folder) {
@@ -153,10 +159,9 @@ JobRules rules_of_job(const RunConfig& config, const std::string& version) {
   rules.parts = static_cast<int>(parts_of(config));
   rules.workers_may_leave = workers_may_leave(config);
   rules.servers_may_change = servers_may_change(config);
+  rules.servers_have_copies = config.replication > 1 && parameters_may_move(config);
   rules.takes_late_members = takes_newcomers(config);
-  rules.awaits_replacements = awaits_replacements(config);
-  rules.grows_by_copies = grows_by_copies(config);
-  rules.most_views = rules.awaits_replacements ? kMostPartViews : 0;
+  rules.most_views = rules.workers_hold_parts() ? kMostPartViews : 0;
   rules.restarts = replaces_workers(config) && config.hosts.empty() ? static_cast<int>(config.restarts) : 0;
   const ChaosScript chaos = parse_chaos(config.chaos);
   rules.rendezvous = chaos.rendezvous();
@@ -170,6 +175,7 @@ JobRules rules_of_job(const RunConfig& config, const std::string& version) {
   if (!config.store.empty()) {
     rules.return_limit = kReturnLimit;  // somebody elsewhere may have to find out first
   }
+  rules.process_identity = process_identity;
   return rules;
 }
 
@@ -182,6 +188,7 @@ JobResult coordinate_job(const CoordinatorTask& task) {
   options.rules.standbys = task.has_launcher ? static_cast<int>(config.standby) : 0;
   options.rules.restarts_before = task.restarts;
   options.rules.launcher_starts_workers = task.has_launcher && config.hosts.empty();
+  options.rules.most_processes = std::max(kProcessesOfAJob, kProcessesPerCore * usable_cores());
   options.rules.invitation = invitation_text(config, std::filesystem::absolute(task.folder));
   options.listen = place.listen;
   options.advertised_hosts = place.hosts;

@@ -176,16 +176,30 @@ void settle_hosts(RunConfig& config, std::int64_t otherwise) {
   config.hosts = hosts_text(hosts);
 }
 
-std::string host_of_rank(const RunConfig& config, int rank) {
-  if (!config.hosts.empty()) {
-    for (const JobHost& host : parse_hosts(config.hosts)) {
-      if (rank < host.slots) {
-        return host.name;
-      }
-      rank -= host.slots;
+std::vector<JobHost> hosts_of_ranks(const RunConfig& config, bool over_mpi) {
+  if (config.hosts.empty()) {
+    return {};
+  }
+  const std::vector<JobHost> hosts = parse_hosts(config.hosts);
+  std::vector<int> free;
+  free.reserve(hosts.size());
+  for (const JobHost& host : hosts) {
+    free.push_back(host.slots);
+  }
+  std::vector<JobHost> of_servers;
+  const std::int64_t servers = over_mpi ? 0 : processes_of(config) - config.workers;
+  for (std::size_t i = 0; std::ssize(of_servers) < servers; i = (i + 1) % hosts.size()) {
+    if (free[i] > 0) {
+      --free[i];
+      of_servers.push_back(hosts[i]);
     }
   }
-  return {};
+  std::vector<JobHost> of_ranks;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    of_ranks.insert(of_ranks.end(), static_cast<std::size_t>(free[i]), hosts[i]);
+  }
+  of_ranks.insert(of_ranks.end(), of_servers.begin(), of_servers.end());
+  return of_ranks;
 }
 
 bool is_this_machine(const JobHost& host) {

@@ -9,7 +9,7 @@
 
 namespace distbelief {
 
-/// One machine of a job, and how many workers run on it. Ranks go through the hosts in order.
+/// One machine of a job, and how many of its processes run on it.
 struct JobHost {
   std::string name;
   int slots = 1;
@@ -23,8 +23,9 @@ std::vector<JobHost> parse_hosts(const std::string& text);
 /// nobody said how many, and becomes `otherwise` without hosts. Throws InputError for what does not go together.
 void settle_hosts(RunConfig& config, std::int64_t otherwise);
 
-/// The name of the host that --hosts gives this rank; empty without hosts.
-std::string host_of_rank(const RunConfig& config, int rank);
+/// Where each rank runs over --hosts: servers are spread, one to a host in turn, and workers take the other places in
+/// order. Over MPI, whose launcher places ranks, they all go through the hosts in order. Empty without hosts.
+std::vector<JobHost> hosts_of_ranks(const RunConfig& config, bool over_mpi);
 
 /// It is this machine that is called so.
 bool is_this_machine(const JobHost& host);

@@ -32,6 +32,14 @@ RunConfig over(const std::string& hosts) {
   return config;
 }
 
+std::string names_of_ranks(const RunConfig& config, bool over_mpi) {
+  std::string names;
+  for (const JobHost& host : hosts_of_ranks(config, over_mpi)) {
+    names += (names.empty() ? "" : " ") + host.name;
+  }
+  return names;
+}
+
 TEST(JobHosts, AreNamesWithNumbersOrOne) {
   EXPECT_THAT(
       parse_hosts("alpha:4,b-2.example.org,10.0.0.7:2,[fe80::7]:3"),
@@ -83,12 +91,20 @@ TEST(JobHosts, RefuseWhatDoesNotGoTogether) {
 }
 
 TEST(JobHosts, HaveRanksInOrder) {
-  const RunConfig config = over("a:2,b:1");
-  EXPECT_EQ(host_of_rank(config, 0), "a");
-  EXPECT_EQ(host_of_rank(config, 1), "a");
-  EXPECT_EQ(host_of_rank(config, 2), "b");
-  EXPECT_EQ(host_of_rank(config, 3), "");
-  EXPECT_EQ(host_of_rank(over(""), 0), "");
+  EXPECT_EQ(names_of_ranks(over("a:2,b:1"), false), "a a b");
+  EXPECT_EQ(names_of_ranks(over(""), false), "");
+}
+
+TEST(JobHosts, HaveServersOnAsManyOfThemAsThereAre) {
+  RunConfig config = over("a:2,b:2,c:1");
+  config.algorithm = "downpour";
+  config.servers = 2;
+  config.workers = 3;
+  EXPECT_EQ(names_of_ranks(config, false), "a b c a b");
+  EXPECT_EQ(names_of_ranks(config, true), "a a b b c");
+  config.servers = 4;
+  config.workers = 1;
+  EXPECT_EQ(names_of_ranks(config, false), "b a b c a");
 }
 
 TEST(JobHosts, RunCommandsOverRshUnlessTheyAreThisMachine) {

@@ -21,6 +21,7 @@
 #include "train/job_invitation.h"
 #include "train/job_store.h"
 #include "train/job_tls.h"
+#include "train/lost_summary.h"
 #include "train/process_log.h"
 #include "train/run_relay.h"
 #include "transport/mpi/mpi_leftovers.h"
@@ -29,7 +30,8 @@
 namespace distbelief {
 namespace {
 
-constexpr int kBadInput = 2;  // these two: exit codes
+constexpr int kBadInput = 2;  // these three: exit codes
+constexpr int kLost = 4;
 constexpr int kInterrupted = 130;
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
@@ -42,6 +44,13 @@ constexpr std::chrono::seconds kOrphanPatience{8};
 /// For a coordinator that took over elsewhere.
 constexpr std::chrono::seconds kBetweenSearches{1};
 constexpr std::chrono::milliseconds kSearchPatience{500};
+constexpr const char* kCoordinatorName = "coordinator";
+/// Members end when they have heard nothing for 8 s (JoinRequest::coordinator_limit).
+constexpr std::chrono::seconds kCoordinatorPatience{5};
+/// One that was started again first waits for a disk that may be busy, and members for it, as it answers: 30 s.
+constexpr std::chrono::seconds kNewCoordinatorPatience{20};
+/// Between two looks at it: then this process was away, or all of them.
+constexpr std::chrono::seconds kAway{1};
 
 /// What the member's thread hears, for the launcher's thread to act on.
 class Inbox {
@@ -83,10 +92,12 @@ class Job {
 
   struct Result {
     std::optional<RunSummary> summary;
-    std::string failure;           ///< why there is no summary
-    std::string death;             ///< who died and why, when that is what ended the job; else empty
-    bool stopped_at_once = false;  ///< the user asked twice
-    bool bad_input = false;        ///< a process could not use what the user gave it, and says so in `failure`
+    std::string failure;                           ///< why there is no summary
+    std::string death;                             ///< who died and why, when that is what ended the job; else empty
+    bool stopped_at_once = false;                  ///< the user asked twice
+    std::vector<TeamEvent> losses = {};            ///< of workers and servers, as the coordinator told
+    std::filesystem::file_time_type started = {};  ///< summary.json of before is not of this start
+    bool bad_input = false;  ///< a process could not use what the user gave it, and says so in `failure`
   };
 
   Result run(const std::function<bool()>& stop_requested) {
@@ -108,6 +119,7 @@ class Job {
       all_ended = launcher_.run_until(Clock::now() + kTurn);
       handle_events();
       follow_coordinator();
+      watch_coordinator();
       start_newcomers();
       if (stop_at_ && Clock::now() > *stop_at_) {
         launcher_.stop();
@@ -125,16 +137,24 @@ class Job {
     }
     const Launcher::Result& ends = launcher_.result();
     if (death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
-      note_death(ends.reason(), log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
+      note_death(ends.reason(), "", log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
     }
-    const bool died = !death_.empty() && (!summary_ || summary_->status == "lost");
-    const bool bad_input =
-        death_.empty() && !problem_.empty() && ends.culprit && ends.ended[*ends.culprit].end.exit_code == kBadInput;
-    return {summary_,
-            summary_    ? ""
-            : bad_input ? problem_
-                        : failure(),
-            died ? death_ : "", stopped_at_once_, bad_input};
+    const auto ended_with = [&ends](int code) {
+      return std::ranges::any_of(
+          ends.ended, [code](const Launcher::Ended& one) { return one.end.signal == 0 && one.end.exit_code == code; });
+    };
+    // Whoever died before, of that the job did not end.
+    const bool bad_input = !summary_ && !problem_.empty() && ended_with(kBadInput) && !ended_with(kLost);
+    const bool died = !death_.empty() && !bad_input && (!summary_ || summary_->status == "lost");
+    return {.summary = summary_,
+            .failure = summary_    ? ""
+                       : bad_input ? problem_
+                                   : failure(),
+            .death = died ? death_ : "",
+            .stopped_at_once = stopped_at_once_,
+            .losses = losses_,
+            .started = started_,
+            .bad_input = bad_input};
   }
 
  private:
@@ -142,7 +162,10 @@ class Job {
     if (member_ != nullptr) {
       member_->report_exit(exit);
     }
-    if (exit.name == "coordinator" && exit.starts_again) {
+    if (exit.name == kCoordinatorName) {
+      hangs_from_ = Clock::now() + kNewCoordinatorPatience;
+    }
+    if (exit.name == kCoordinatorName && exit.starts_again) {
       observer_.note(fmt::format("coordinator (pid {} on {}) {}: started again, training goes on", exit.pid, exit.host,
                                  describe(ProcessEnd{.exit_code = exit.exit_code, .signal = exit.signal})));
     }
@@ -157,6 +180,16 @@ class Job {
     name = name.substr(0, name.find(" on "));
     std::ranges::replace(name, ' ', '-');
     return logs_ / (name + ".log");
+  }
+
+  /// One that we started has printed into that of the process, whose name may say nothing of its rank.
+  std::filesystem::path log_of(const MemberInfo& member) const {
+    for (const Launcher::Ended& process : launcher_.result().ended) {
+      if (process.pid == member.pid && member.host == this_machine().host) {
+        return log_of(process.name);
+      }
+    }
+    return process_log_path(options_.folder, role_name(member.role), member.rank.value);
   }
 
   std::vector<std::string> environment() const {
@@ -178,7 +211,7 @@ class Job {
     if (restarts_ > 0) {
       argv.insert(argv.end(), {"--restarts", std::to_string(restarts_)});
     }
-    launcher_.start(process("coordinator", std::move(argv)),
+    launcher_.start(process(kCoordinatorName, std::move(argv)),
                     {.times = kCoordinatorReturns, .only_when_killed = true, .arguments = {"--again"}},
                     config_.store.empty() ? Launcher::WhenLost::stop_all : Launcher::WhenLost::others_go_on);
     const Clock::time_point deadline = Clock::now() + kBeginPatience;
@@ -241,6 +274,24 @@ class Job {
     }
   }
 
+  /// One that hangs or was stopped is killed, and then started again as any that died, before members give it up. With
+  /// a store it is that which says who may act.
+  void watch_coordinator() {
+    const Clock::time_point now = Clock::now();
+    if (now - std::exchange(watched_at_, now) > kAway) {
+      hangs_from_ = std::max(hangs_from_, now + kCoordinatorPatience);
+    }
+    hangs_from_ = std::max(hangs_from_, member_->heard_at() + kCoordinatorPatience);
+    if (now < hangs_from_ || over_ || !config_.store.empty()) {
+      return;
+    }
+    hangs_from_ = now + kNewCoordinatorPatience;
+    if (launcher_.kill(kCoordinatorName)) {
+      observer_.note(
+          fmt::format("the coordinator has not answered for {} s: it is killed", kCoordinatorPatience.count()));
+    }
+  }
+
   /// Over sockets on the hosts of --hosts: each is told on its standard input what it must know.
   void start_workers_on_hosts() {
     JobInvitation invitation = {.folder = std::filesystem::absolute(options_.folder),
@@ -251,17 +302,15 @@ class Job {
                                 .resumes = options_.resumes || restarts_ > 0,
                                 .restarts = restarts_};
     int rank = 0;
-    for (const JobHost& host : parse_hosts(config_.hosts)) {
+    for (const JobHost& host : hosts_of_ranks(config_, false)) {
       const std::vector<std::string> argv =
           command_on(host, config_, {"env", "OMP_WAIT_POLICY=passive", options_.program, "invited-worker"});
-      for (int slot = 0; slot < host.slots; ++slot, ++rank) {
-        ProcessSpec spec = process(fmt::format("{} {} on {}", role_of_rank(config_, rank), rank, host.name), argv);
-        invitation.host = host.name;
-        invitation.rank = rank;
-        invitation.launch = launcher_.next_launch();
-        spec.input = invitation.text();
-        launcher_.start(spec, {}, Launcher::WhenLost::others_go_on);
-      }
+      ProcessSpec spec = process(fmt::format("{} {} on {}", role_of_rank(config_, rank), rank, host.name), argv);
+      invitation.host = host.name;
+      invitation.rank = rank++;
+      invitation.launch = launcher_.next_launch();
+      spec.input = invitation.text();
+      launcher_.start(spec, {}, Launcher::WhenLost::others_go_on);
     }
   }
 
@@ -310,12 +359,12 @@ class Job {
   /// What the coordinator has ordered.
   void start_newcomers() {
     for (; due_ > 0 && !over_; --due_) {
-      const std::string name = fmt::format("newcomer {}", ++newcomers_);
+      const std::string name = fmt::format("{} {}", kStartedWorker, ++newcomers_);
       launcher_.start(process(name, {options_.program, "worker", options_.folder, "--transport", "socket", "--late"}),
                       {}, Launcher::WhenLost::others_go_on);
     }
     for (; due_servers_ > 0 && !over_; --due_servers_) {
-      const std::string name = fmt::format("new server {}", ++newcomers_);
+      const std::string name = fmt::format("{} {}", kStartedServer, ++newcomers_);
       launcher_.start(process(name, {options_.program, "worker", options_.folder, "--transport", "socket", "--late",
                                      "--as-server"}),
                       {}, Launcher::WhenLost::others_go_on);
@@ -327,7 +376,7 @@ class Job {
     const std::vector<Launcher::Ended>& ended = launcher_.result().ended;
     const bool coordinator_spoke =  // or another does, elsewhere
         !config_.store.empty() || std::ranges::any_of(ended, [](const Launcher::Ended& process) {
-          return process.name == "coordinator" && process.end.signal == 0;
+          return process.name == kCoordinatorName && process.end.signal == 0;
         });
     const Clock::time_point deadline = Clock::now() + (coordinator_spoke ? kHearPatience : kTurn);
     handle_events();
@@ -344,9 +393,11 @@ class Job {
           summary_ = std::move(summary);
         }
       } else if (const auto* lost = std::get_if<MemberLost>(&event)) {
-        note_death(fmt::format("{}: {}", describe(lost->member), lost->reason),
-                   process_log_path(options_.folder, role_name(lost->member.role), lost->member.rank.value));
+        losses_.push_back(
+            {.what = TeamEvent::What::lost, .who = describe(lost->member), .why = lost->reason, .step = 0});
+        note_death(fmt::format("{}: {}", describe(lost->member), lost->reason), lost->remedy, log_of(lost->member));
       } else if (const auto* order = std::get_if<Order>(&event)) {
+        stopping_ = stopping_ || order->what == Order::What::stop;
         due_ += order->what == Order::What::start ? order->workers : 0;
         due_servers_ += order->what == Order::What::start ? order->servers : 0;
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
@@ -359,15 +410,17 @@ class Job {
       } else if (const auto* gone = std::get_if<CoordinatorLost>(&event)) {
         over_ = true;
         problem_ = "the coordinator is lost: " + gone->reason;
-        note_death(problem_, logs_ / "coordinator.log");
+        note_death(problem_, "", logs_ / "coordinator.log");
         launcher_.stop();
       }
     }
   }
 
-  void note_death(const std::string& who, const std::filesystem::path& log) {
-    death_ = death_.empty() ? who : death_;
-    observer_.note("lost: " + who);
+  void note_death(const std::string& who, const std::string& remedy, const std::filesystem::path& log) {
+    const Clock::time_point before = std::exchange(death_heard_, Clock::now());
+    // Who dies while all end did not end the job.
+    death_ = death_.empty() || (!stopping_ && is_another_accident(before, death_heard_)) ? who : death_;
+    observer_.note(fmt::format("lost: {}{}{}", who, remedy.empty() ? "" : "; ", remedy));
     for (const std::string& line : last_words(log)) {
       observer_.note(line);
     }
@@ -403,18 +456,49 @@ class Job {
   const std::function<std::optional<JobFile>(Clock::time_point)> find_coordinator_ = coordinator_finder(config_);
   JobFile job_;
   Clock::time_point next_search_ = {};
+  Clock::time_point hangs_from_ = {};  // the coordinator, if it says nothing until then
+  Clock::time_point watched_at_ = {};
   Inbox inbox_;
   std::unique_ptr<Member> member_;
   Launcher launcher_;
   std::optional<RunSummary> summary_;
   std::string problem_;
-  std::string death_;       // the first
+  std::string death_;  // the first of those that came together
+  Clock::time_point death_heard_ = {};
+  std::vector<TeamEvent> losses_;
+  bool stopping_ = false;
   bool succeeded_ = false;  // as the coordinator said
   const std::filesystem::file_time_type started_ = std::filesystem::file_time_type::clock::now();
   bool stopped_at_once_ = false;              // the user asked a second time
   bool over_ = false;                         // no events will come
   std::optional<Clock::time_point> stop_at_;  // the job has ended; who has not by then is stopped or cut off
 };
+
+/// Of the run whose members died before one could tell.
+RunSummary summary_of_lost(const LaunchOptions& options, const RunConfig& config, const Job::Result& result,
+                           int restarts) {
+  return {.status = "lost",
+          .workers = static_cast<int>(config.workers),
+          .events = result.losses,
+          .servers = static_cast<int>(processes_of(config) - config.workers),
+          .restarts = restarts,
+          .problem = result.death,
+          .folder = options.folder};
+}
+
+/// summary.json of a start that ended with a death: a script waits for it.
+void write_if_nobody_did(const RunSummary& summary, const Job::Result& result, RunObserver& observer) {
+  std::error_code missing;
+  const auto written = std::filesystem::last_write_time(summary.folder / "summary.json", missing);
+  if (!missing && written >= result.started) {
+    return;
+  }
+  try {
+    write_lost_summary(summary);
+  } catch (const InputError& error) {
+    observer.note(fmt::format("no summary: {}", error.what()));
+  }
+}
 
 }  // namespace
 
@@ -460,17 +544,14 @@ RunSummary train_in_processes(const LaunchOptions& options, const RunConfig& con
     if (!result.summary && result.death.empty() && stop_requested()) {
       return {.status = "interrupted", .folder = options.folder};
     }
-    if (!result.summary && !result.death.empty()) {  // of the process that would have written one
-      return {.status = "lost",
-              .workers = static_cast<int>(config.workers),
-              .servers = static_cast<int>(processes_of(config) - config.workers),
-              .problem = result.death,
-              .folder = options.folder};
-    }
-    if (!result.summary) {
+    if (!result.summary && result.death.empty()) {
       throw Error(result.failure);
     }
-    return *result.summary;
+    const RunSummary summary = result.summary ? *result.summary : summary_of_lost(options, config, result, restarts);
+    if (summary.status == "lost") {
+      write_if_nobody_did(summary, result, observer);
+    }
+    return summary;
   }
 }
 

@@ -48,6 +48,7 @@ class CoordinatorProcess {
                .argv = coordinator_command(options, folder),
                .environment = options.environment,
                .log = folder / "logs" / "coordinator.log"}),
+        say_(options.say),
         process_(std::make_unique<ChildProcess>(spec_)) {
     const Clock::time_point deadline = Clock::now() + kPatience;
     while (!std::filesystem::exists(job_file_path(folder))) {
@@ -78,8 +79,11 @@ class CoordinatorProcess {
       if (returns++ == 0) {
         spec_.argv.emplace_back("--again");
       }
+      const pid_t pid = process_->pid();
       try {
         process_ = std::make_unique<ChildProcess>(spec_);
+        say_(fmt::format("coordinator (pid {} on {}) {}: started again, training goes on", pid, this_machine().host,
+                         describe(*end)));
       } catch (const Error&) {
         break;  // the machine has no more processes: all others notice that there is none
       }
@@ -90,6 +94,7 @@ class CoordinatorProcess {
   }
 
   ProcessSpec spec_;
+  const std::function<void(const std::string& line)> say_;
   std::unique_ptr<ChildProcess> process_;  // this and the one before: the thread's once there is one
   std::mutex mutex_;
   std::condition_variable over_changed_;

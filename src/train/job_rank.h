@@ -18,8 +18,10 @@ struct RankOptions {
   std::vector<std::string> environment;  ///< of this process
   std::string resume;                    ///< a run's folder, or empty
   std::string version;
-  std::int64_t workers = 0;  ///< that the user asked for; 0: as many as were started
+  std::int64_t workers = 0;                    ///< that the user asked for; 0: as many as were started
   std::function<bool()> leave_requested = {};  ///< see WorkerOptions
+  /// Shows people a line that is no part of how the run goes; from any thread.
+  std::function<void(const std::string& line)> say = [](const std::string& /*line*/) {};
 };
 
 /// Trains as one rank of a job that a foreign launcher started: workers are its ranks. The first makes the run's

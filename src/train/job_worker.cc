@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "cluster/job_file.h"
@@ -27,7 +28,6 @@
 #include "train/shared_cores.h"
 #include "train/team_run.h"
 #include "train/worker_observer.h"
-#include "transport/mpi/mpi_fabric.h"
 #include "transport/socket/local_address.h"
 #include "transport/socket/socket_fabric.h"
 
@@ -39,6 +39,8 @@ constexpr std::chrono::milliseconds kBetweenLooksForStop{100};
 /// The coordinator may be on its way back; when it is lost, this ends earlier.
 constexpr std::chrono::seconds kLeavePatience{40};
 constexpr std::chrono::seconds kFinishPatience{5};
+constexpr std::chrono::seconds kMemoryPatience{2};
+constexpr std::chrono::milliseconds kBetweenLooksAtMemory{10};
 /// For the view without a member whose links broke: longer than its silence is borne.
 constexpr std::chrono::seconds kRegroupPatience{30};
 /// The same where another takes its place: longer than two of them are waited for.
@@ -70,8 +72,11 @@ std::unique_ptr<Fabric> connect(const View& view, Rank self, SocketListener& lis
 
 void show_last_words(RunObserver& show, const std::filesystem::path& folder, std::string_view role, Rank rank) {
   const std::filesystem::path log = process_log_path(folder, role, rank.value);
-  show.note(fmt::format("the last lines of {} {} ({}):", role, rank.value, log.string()));
-  for (const std::string& line : last_words(log)) {
+  const std::vector<std::string> words = last_words(log);
+  if (!words.empty()) {
+    show.note(fmt::format("the last words of {} {} ({}):", role, rank.value, log.string()));
+  }
+  for (const std::string& line : words) {
     show.note(line);
   }
 }
@@ -86,7 +91,7 @@ ControlEvents::Bond bond_of(const RunConfig& config) {
 
 /// What a member of a group that outlives its members asks the control plane.
 void let_regroup(Team& team, ControlEvents& events, const RunConfig& config) {
-  const std::chrono::seconds patience = awaits_replacements(config) ? kReplacementPatience : kRegroupPatience;
+  const std::chrono::seconds patience = workers_hold_parts(config) ? kReplacementPatience : kRegroupPatience;
   team.next = [&events, patience](std::uint32_t epoch) -> std::optional<NextTeam> {
     const std::optional<View> view = events.next_view(epoch, Clock::now() + patience);
     if (!view) {
@@ -102,7 +107,7 @@ void let_regroup(Team& team, ControlEvents& events, const RunConfig& config) {
     return next;
   };
   team.formed = [&events](std::uint32_t epoch) { events.formed(epoch); };
-  if (!awaits_replacements(config)) {
+  if (!workers_hold_parts(config)) {
     team.leaving = [&events] { return events.leaves(); };
   }
   team.news_of = [&events](Rank rank) -> std::optional<MemberNews> {
@@ -115,7 +120,7 @@ void let_regroup(Team& team, ControlEvents& events, const RunConfig& config) {
     return member ? std::optional(MemberNews{describe(*member), ""}) : std::nullopt;
   };
   team.fenced = [&events] { return events.fenced(); };
-  if (takes_newcomers(config) || grows_by_copies(config)) {
+  if (takes_newcomers(config) || workers_hold_parts(config)) {
     team.newest = [&events] { return static_cast<std::uint32_t>(events.newest_with_changes()); };
   }
 }
@@ -178,9 +183,19 @@ WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& 
     return {.exit_code = 2, .leave_at_once = true};
   }
   const JobAccess access = access_of(JobInvitation::parse(text), "the first rank's run.yaml");
-  options.host = host_of_rank(access.config, world.rank().value);
+  if (const std::vector<JobHost> hosts = hosts_of_ranks(access.config, true); !hosts.empty()) {
+    options.host = hosts.at(static_cast<std::size_t>(world.rank().value)).name;
+  }
   bound_patience_of_mpi_helper();
   return work_in_job(access, options, {&world, std::move(fabric)}, nullptr, stop_requested);
+}
+
+/// With what was measured before this process came.
+RunConfig as_known(RunConfig config, const std::string& shares, bool late) {
+  if (late && !shares.empty()) {
+    config.shares = shares;
+  }
+  return config;
 }
 
 }  // namespace
@@ -241,14 +256,18 @@ JobAccess access_of(const JobInvitation& invitation, const std::string& source) 
 
 WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
                          const std::function<bool()>& stop_requested) {
+  WorkerResult result = work_once(job, options, std::move(links), show, stop_requested);
+  return result.comes_again ? work_again(job, options, std::move(result), show, stop_requested) : result;
+}
+
+WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
+                       const std::function<bool()>& stop_requested) {
   MpiWorld* const world = links.world;
   const RunConfig& config = job.config;
   const bool regroups = bond_of(config) == ControlEvents::Bond::regroups;
-  const bool grows = replaces_workers(config) || servers_may_change(config);
-  if (options.late && !options.as_server && !replaces_workers(config)) {
-    throw InputError(
-        "this job takes no workers in while it runs: servers are inside its workers, and stay as they are, or hold a "
-        "network that is cut");
+  const bool grows = takes_workers(config) || servers_may_change(config);
+  if (options.late && !options.as_server && !takes_workers(config)) {
+    throw InputError("this job takes no workers in while it runs");
   }
   if (options.as_server && !servers_may_change(config)) {
     throw InputError("the servers of this job stay as they are");
@@ -260,7 +279,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   std::unique_ptr<SocketListener> late_listener;  // has no file, which a killed process would leave behind
   PeerFacts facts = {.cores = fmt::format("{:016x}", usable_cores_digest())};
   JoinRequest request;
-  request.rank = world != nullptr ? world->rank() : Rank{options.late ? -1 : options.rank};
+  request.rank = world != nullptr ? world->rank() : Rank{options.rank};
   if (world == nullptr && !options.late) {
     listener.emplace(on_unix_path ? Address::unix_path(fmt::format("{}.{}", job.address.path, ::getpid()))
                                   : Address::tcp(host, 0));
@@ -302,20 +321,24 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                        options.restarts > 0 ? fmt::format(", restart {}", options.restarts) : ""));
   events.set_log(&log);
   const auto asked_to_leave = [&] { return options.leave_requested && options.leave_requested(); };
+  const ServedLinkRule link_rule = {.inside = config.servers == 0,
+                                    .parts = copies_come_whole(config) ? static_cast<int>(parts_of(config)) : 1};
   std::optional<View> view;
+  std::uint64_t seen = 0;
   for (const Clock::time_point deadline = Clock::now() + kJoinPatience; !view;) {
-    view = options.late ? member.wait_for_view(1, std::min(deadline, Clock::now() + kBetweenLooksForStop))
+    view = options.late ? member.wait_for_view(seen + 1, std::min(deadline, Clock::now() + kBetweenLooksForStop))
                         : events.first_view(std::min(deadline, Clock::now() + kBetweenLooksForStop));
-    if (view && view->find(member.self().rank) == nullptr) {
-      view.reset();  // of before it came
+    if (view && (view->find(member.self().rank) == nullptr || !link_rule.is_ready(*view, member.self()))) {
+      seen = view->number;  // of before it came, or before others did
+      view.reset();
     }
     if (!view &&
         (events.stop() || events.leaves() || events.coordinator_lost() || stop_requested() || asked_to_leave())) {
-      member.leave(true, "stopped before training began", Clock::now() + kLeavePatience);
+      member.leave(true, kNeverBegan, Clock::now() + kLeavePatience);
       if (world != nullptr) {
         world->leave_without_finalize();
       }
-      return {.exit_code = 0, .leave_at_once = world != nullptr};
+      return {.exit_code = 0, .leave_at_once = world != nullptr, .comes_again = events.comes_again()};
     }
     if (!view && Clock::now() >= deadline) {
       throw Error("the job did not begin in time");
@@ -329,6 +352,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
   WorkerResult result;
   {
     const Rank self = member.self().rank;
+    MpiFabric* const mpi = links.fabric.get();
     FaultyFabric* faulty = nullptr;
     LockedFabric* locked = nullptr;
     GrowingFabric* growing = nullptr;
@@ -344,6 +368,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     }
     const std::unique_ptr<Fabric> fabric = with_lock(with_faults(std::move(bare), config, faulty), config, locked);
     events.set_fabric(fabric.get());
+    const auto forget_fabric = [&events](Fabric* /*known*/) { events.set_fabric(nullptr); };
+    const std::unique_ptr<Fabric, decltype(forget_fabric)> known(fabric.get(), forget_fabric);
     listener.reset();  // all are connected, and strangers are not waited for
     std::vector<Rank> ranks;
     for (const MemberInfo& other : view->members) {
@@ -357,12 +383,15 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
     const std::unique_ptr<ServedRoutes> routes = served_routes(config, founders, events, watch);
     const Role role = member.self().role;
     if (options.late && is_served_job &&
-        !meet_those_that_are_there(*growing, events, *view, role, founders.inside, Clock::now() + kJoinPatience)) {
+        !meet_those_that_are_there(*growing, events, *view, member.self(), link_rule, Clock::now() + kJoinPatience)) {
+      if (events.comes_again()) {
+        return {.exit_code = 4, .comes_again = true};
+      }
       throw Error("cannot reach the job's servers");
     }
     std::optional<Newcomers> newcomers;
     if (is_served_job && growing != nullptr) {
-      newcomers.emplace(*growing, locked, events, *view, role, founders.inside);
+      newcomers.emplace(*growing, locked, events, *view, member.self(), link_rule);
     }
     ServedTeam served = served_team({.member = member,
                                      .watch = watch,
@@ -373,7 +402,8 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
                                      .servers_may_change = parameters_may_move(config),
                                      .shelves = static_cast<int>(config.shelves),
                                      .routes = routes.get(),
-                                     .newcomers = newcomers ? &*newcomers : nullptr},
+                                     .newcomers = newcomers ? &*newcomers : nullptr,
+                                     .link_rule = link_rule},
                                     founders, *fabric, static_cast<int>(parts_of(config)));
     const auto leads = [&] {
       return routes != nullptr ? served.is_server() && routes->now().leader() == served.number()
@@ -399,7 +429,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       });
     }
     const auto stop = [&] {
-      const bool is_of_no_use = role == Role::server && watch.workers_left().empty();
+      const bool is_of_no_use = role == Role::server && watch.workers_left().empty() && watch.workers_awaited() == 0;
       return stop_requested() || events.stop() || (is_served_job && events.coordinator_lost()) ||
              (wish && !is_of_no_use ? wish->is_in_vain() : asked_to_leave());
     };
@@ -410,7 +440,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
       }
       Team team = {.group = is_served_job ? nullptr : &group,
                    .sharers = cores.sharers,
-                   .explain = [&](const std::string& seen) { return events.explain(seen); },
+                   .explain = [&](const std::string& what) { return events.explain(what); },
                    .takes_over = [&] { return events.first_alive(self); },
                    .activity = &activity,
                    .chaos = chaos ? &*chaos : nullptr,
@@ -427,19 +457,23 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
         let_grow(team, events, *growing, locked);
       }
       const auto [summary, tells] =
-          train_in_team(team, options.folder, options.resumes, config, observer, stop, options.opened);
+          train_in_team(team, options.folder, options.resumes, as_known(config, member.shares(), options.late),
+                        observer, stop, options.opened);
       wish.reset();  // nothing is said after the last word
       result.exit_code = exit_code_of(summary);
       result.summary = summary;
-      result.left = summary.status == "left";
+      const bool stopped_alone = is_served_job && events.told_to_leave() && summary.status == "interrupted";
+      result.left = summary.status == "left" || stopped_alone;
+      result.comes_again = events.comes_again();
       result.tells =
           !events.fenced() && !result.left &&
           ((is_served_job ? leads() : tells) || (!is_served_job && summary.status == "lost" && team.takes_over()));
-      const std::string end = result.left && hands_over ? "left: others have what it held"
-                              : result.left             ? fmt::format("left after step {}", summary.steps)
-                              : summary.problem.empty() ? summary.status
-                                                        : summary.problem;
-      log.line(fmt::format("ends: {}{}", result.left ? end : summary.status,
+      result.end = stopped_alone               ? "left: its samples go to others"
+                   : result.left && hands_over ? "left: others have what it held"
+                   : result.left               ? fmt::format("left after step {}", summary.steps)
+                   : summary.problem.empty()   ? summary.status
+                                               : summary.problem;
+      log.line(fmt::format("ends: {}{}", result.left ? result.end : summary.status,
                            summary.problem.empty() ? "" : ": " + summary.problem));
       if (result.tells && !observer.has_ended()) {
         observer.relay().ended(summary);
@@ -449,7 +483,7 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
           show_last_words(*show, options.folder, role_name(loss.member.role), loss.member.rank);
         }
       }
-      member.leave(result.exit_code == 0, end, Clock::now() + kLeavePatience);
+      member.leave(result.exit_code == 0, result.end, Clock::now() + kLeavePatience);
     } catch (const std::exception& error) {
       wish.reset();
       log.line(fmt::format("ends: {}", error.what()));
@@ -457,10 +491,17 @@ WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, Mpi
         observer.relay().note(error.what());
       }
       member.leave(false, error.what(), Clock::now() + kLeavePatience);
-      events.set_fabric(nullptr);
-      throw;
+      if (!events.comes_again()) {
+        throw;
+      }
+      result = {.exit_code = 4, .comes_again = true};
     }
-    events.set_fabric(nullptr);
+    // What MPI may still read is not to become anything else: then this process cannot go on.
+    const Clock::time_point safe_by = Clock::now() + kMemoryPatience;
+    while (result.comes_again && mpi != nullptr && mpi->memory_unsafe()) {
+      result.comes_again = Clock::now() < safe_by;
+      std::this_thread::sleep_for(kBetweenLooksAtMemory);
+    }
     if (world != nullptr && (result.exit_code == 4 || result.left || !events.lost().empty() || events.somebody_went() ||
                              std::ranges::any_of(result.summary.events, [](const TeamEvent& event) {
                                return event.what == TeamEvent::What::left;

@@ -8,7 +8,7 @@
 #include "train/job_invitation.h"
 #include "train/trainer.h"
 #include "transport/address.h"
-#include "transport/mpi/mpi_world.h"
+#include "transport/mpi/mpi_fabric.h"
 
 namespace distbelief {
 
@@ -18,7 +18,7 @@ struct WorkerOptions {
   bool resumes = false;
   std::string transport;     ///< mpi or socket; for run_worker()
   std::uint64_t launch = 0;  ///< the launcher's number for this process
-  int rank = -1;             ///< the place it is to take; -1: any, or as MPI has it
+  int rank = -1;             ///< the place it is to take; -1: any, or as MPI has it, or the next
   bool late = false;         ///< it joins when the others have begun, under the next free rank, and gets all from them
   bool as_server = false;    ///< with `late`: it holds parameters, and does not train
   bool standby = false;      ///< with `late`: it waits, with data opened, until it is to take a dead worker's place
@@ -39,6 +39,9 @@ struct WorkerResult {
   bool leave_at_once = false;
   bool tells = false;  ///< the summary is this worker's to tell: it leads, or the leader is lost
   bool left = false;   ///< the others go on without it
+  /// Its copy of the network is given up, and what is left of it may be part of another: it joins again.
+  bool comes_again = false;
+  std::string end = {};  ///< why, for people
   RunSummary summary = {};
 };
 
@@ -67,21 +70,29 @@ WorkerResult run_invited_worker(const JobInvitation& invitation, const std::stri
 /// The MPI job of all workers; nothing when they talk over sockets.
 struct MpiLinks {
   MpiWorld* world = nullptr;
-  std::unique_ptr<Fabric> fabric = nullptr;
+  std::unique_ptr<MpiFabric> fabric = nullptr;
 };
 
 /// What it takes to join the job that runs in this folder, with the configuration that it began with: run.yaml may have
 /// another since, when a network was cut anew. Throws Error when the coordinator cannot be reached.
 JobAccess access_to_running(const std::filesystem::path& folder, const std::string& version);
 
+/// A worker's life with what was learned otherwise. What the leader sees is told to `show`, or, when that is null, to
+/// the launcher.
+WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
+                         const std::function<bool()>& stop_requested);
+
 /// The same for one that comes when the others have begun; if it is a standby, or the network is cut, it waits first,
 /// and may never work.
 WorkerResult join_late(const JobAccess& job, const WorkerOptions& options, const std::function<bool()>& stop_requested);
 
-/// The same with what was learned otherwise. What the leader sees is told to `show`, or, when that is null, to the
-/// launcher.
-WorkerResult work_in_job(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
-                         const std::function<bool()>& stop_requested);
+/// What work_in_job() does until the process has left, or WorkerResult::comes_again.
+WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLinks links, RunObserver* show,
+                       const std::function<bool()>& stop_requested);
+
+/// The process that had this result waits to be part of another copy of the network, as often as it takes.
+WorkerResult work_again(const JobAccess& job, const WorkerOptions& options, WorkerResult before, RunObserver* show,
+                        const std::function<bool()>& stop_requested);
 
 /// Equal for processes that may train together.
 std::string configuration_digest(const RunConfig& config);

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string_view>
 
 #include "cluster/child_process.h"
 
@@ -14,6 +16,13 @@ namespace distbelief {
 namespace {
 
 constexpr int kLastLines = 5;
+constexpr std::size_t kTimeBytes = std::string_view("2026-01-31T12:00:00.000000Z ").size();
+
+/// What a process writes down as it goes; not why it ends, nor what others made it print, such as a failed check.
+bool is_routine(std::string_view line) {
+  const bool has_time = line.size() > kTimeBytes && line[4] == '-' && line[10] == 'T' && line[kTimeBytes - 2] == 'Z';
+  return has_time && !line.substr(kTimeBytes).starts_with("ends: ");
+}
 
 }  // namespace
 
@@ -50,8 +59,11 @@ std::vector<std::string> last_words(const std::filesystem::path& log) {
   std::vector<std::string> lines;
   const std::string text = last_lines(log, kLastLines);
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\n', begin);
-    lines.push_back("    " + text.substr(begin, end - begin));
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    if (!is_routine(line)) {
+      lines.push_back("    " + line);
+    }
     begin = end + 1;
   }
   return lines;

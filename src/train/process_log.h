@@ -27,7 +27,8 @@ class ProcessLog {
   FileDescriptor file_;
 };
 
-/// The last lines of a log, indented, for showing them under the message that its process died; at most five.
+/// What others than the program itself made a process print in the last five lines of its log, and why it says it ends:
+/// indented, to be shown under the message that it died.
 std::vector<std::string> last_words(const std::filesystem::path& log);
 
 }  // namespace distbelief

@@ -35,6 +35,17 @@ TEST_F(ProcessLogTest, TheLastWordsAreShortAndIndented) {
   EXPECT_THAT(last_words(folder / "none"), IsEmpty());
 }
 
+TEST_F(ProcessLogTest, TheLastWordsAreNotWhatAProcessWritesDownAsItGoes) {
+  const ProcessLog log(folder / "log");
+  log.line("epoch 3 ended");
+  log.line("ends: lost");
+  write_file_atomically(folder / "other", read_file(folder / "log") + "terminate called\n");
+  const std::vector<std::string> words = last_words(folder / "other");
+  ASSERT_EQ(words.size(), 2U);
+  EXPECT_THAT(words[0], MatchesRegex("    [0-9]+-.*Z ends: lost"));
+  EXPECT_EQ(words[1], "    terminate called");
+}
+
 TEST_F(ProcessLogTest, AHostThatDoesNotSeeTheRunMakesNoFolder) {
   ProcessLog(process_log_path(folder, "worker", 3)).line("unheard");
   EXPECT_FALSE(std::filesystem::exists(folder));

@@ -17,6 +17,19 @@ std::size_t places_free(const RanksOfParts& left, int parts, std::size_t copies)
   return places;
 }
 
+/// Of each part who has it as after that step: the first, of those who stay if there is one.
+std::map<int, Rank> givers_of_parts(const std::vector<PartStand>& holders, std::int64_t step) {
+  std::map<int, Rank> givers;
+  for (const bool leaves : {false, true}) {
+    for (const PartStand& holder : holders) {
+      if (holder.leaves == leaves && holder.has(step)) {
+        givers.emplace(holder.part, holder.rank);
+      }
+    }
+  }
+  return givers;
+}
+
 /// The same as regrid(), but everybody leaves who is to.
 std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<PartStand>& stands, int most_copies) {
   Regrid made;
@@ -25,12 +38,10 @@ std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<Part
   for (std::size_t i = 0; i < stands.size(); ++i) {
     const auto key = [&](std::size_t at) { return std::tuple(stands[at].knows, stands[at].step, stands[at].epoch); };
     made.source = key(i) > key(made.source) ? i : made.source;
-    if (stands[i].part == kNoPart) {
-      if (!stands[i].leaves) {
-        came.push_back(stands[i].rank);
-      }
-    } else {
+    if (stands[i].part != kNoPart) {
       holders.push_back(stands[i]);
+    } else if (!stands[i].leaves) {
+      came.push_back(stands[i].rank);
     }
   }
   const auto is_of_other_cut = [&](const PartStand& holder) { return holder.generation != holders[0].generation; };
@@ -38,20 +49,15 @@ std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<Part
     return std::nullopt;
   }
   made.step = stands[made.source].step;
+  const std::map<int, Rank> givers = givers_of_parts(holders, made.step);
+  if (std::ssize(givers) < parts) {
+    return std::nullopt;
+  }
   // By copy and part; who is a second one there goes to what is left.
   std::map<int, std::map<int, Rank>> copies;
   RanksOfParts left;
-  std::map<int, Rank> givers;  // of parts, who leave
   for (const PartStand& stand : holders) {
-    const bool gets_there = stand.step == made.step || (stand.step + 1 == made.step && stand.prepared);
-    if (!stand.knows || !gets_there) {
-      continue;
-    }
-    if (stand.leaves) {
-      givers.emplace(stand.part, stand.rank);
-      continue;
-    }
-    if (!copies[stand.copy].emplace(stand.part, stand.rank).second) {
+    if (!stand.leaves && !copies[stand.copy].emplace(stand.part, stand.rank).second) {
       left[stand.part].push_back(stand.rank);
     }
   }
@@ -64,11 +70,6 @@ std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<Part
       }
     }
   }
-  for (int part = 0; made.members.empty() && part < parts; ++part) {
-    if (!left.contains(part) && !givers.contains(part)) {
-      return std::nullopt;
-    }
-  }
   std::size_t more = 0;
   while (more < stands.size() && places_free(left, parts, more + 1) <= came.size()) {
     ++more;
@@ -77,17 +78,7 @@ std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<Part
   for (std::size_t copy = 0; copy < more; ++copy) {
     for (int part = 0; part < parts; ++part) {
       const std::vector<Rank>& ranks = left[part];
-      if (copy < ranks.size()) {
-        made.members.push_back(ranks[copy]);
-        continue;
-      }
-      std::vector<Rank>& handover = made.handovers[part];
-      if (handover.empty()) {
-        const bool one_stays = part < std::ssize(made.members);
-        handover.push_back(one_stays ? made.members[static_cast<std::size_t>(part)] : givers.at(part));
-      }
-      handover.push_back(*next);
-      made.members.push_back(*next++);
+      made.members.push_back(copy < ranks.size() ? ranks[copy] : *next++);
     }
   }
   made.copies = static_cast<int>(std::ssize(made.members)) / parts;
@@ -97,12 +88,18 @@ std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<Part
   if (most_copies > 0 && made.copies > most_copies) {
     made.copies = most_copies;
     made.members.resize(static_cast<std::size_t>(most_copies * parts));
-    for (auto& [part, ranks] : made.handovers) {
-      std::erase_if(ranks, [&](Rank rank) {
-        return rank != ranks.front() && std::ranges::find(made.members, rank) == made.members.end();
-      });
+  }
+  for (std::size_t i = 0; i < made.members.size(); ++i) {
+    const auto stand = std::ranges::find(stands, made.members[i], &PartStand::rank);
+    if (stand->part != kNoPart && stand->has(made.step)) {
+      continue;
     }
-    std::erase_if(made.handovers, [](const auto& handover) { return handover.second.size() < 2; });
+    const int part = static_cast<int>(i) % parts;
+    std::vector<Rank>& handover = made.handovers[part];
+    if (handover.empty()) {
+      handover.push_back(givers.at(part));
+    }
+    handover.push_back(made.members[i]);
   }
   for (const PartStand& stand : stands) {
     if (std::ranges::find(made.members, stand.rank) == made.members.end()) {
@@ -113,6 +110,12 @@ std::optional<Regrid> regrid_of_those_who_stay(int parts, const std::vector<Part
 }
 
 }  // namespace
+
+bool Regrid::gets_state(Rank rank) const {
+  return std::ranges::any_of(handovers, [rank](const auto& handover) {
+    return std::find(handover.second.begin() + 1, handover.second.end(), rank) != handover.second.end();
+  });
+}
 
 std::optional<Regrid> regrid(int parts, std::vector<PartStand> stands, int most_copies) {
   for (;;) {

@@ -13,6 +13,15 @@ TEST_F(CutTeam, OfLayersSurvivesADeathAtAnyMessage) { expect_to_survive_deaths(k
 
 TEST_F(CutTeam, OfStagesAndLayersSurvivesADeath) { expect_to_survive_deaths(kTwoByTwoByTwo, 4, 4, 4); }
 
+TEST_F(CutTeam, OfOtherAlgorithmsSurvivesADeathAtAnyMessage) {
+  for (const char* algorithm : {"sync", "averaging", "gossip"}) {
+    for (CutGrid grid : {kTwoByStages, kTwoByTensor, kThreeByStages}) {
+      grid.algorithm = algorithm;
+      expect_to_survive_deaths(grid, 12, 6, grid.workers() - 2);
+    }
+  }
+}
+
 TEST_F(CutTeam, GivesUpTheCopyOfTheDeadAndSaysSo) {
   const RunConfig with = config(kThreeByStages);
   const CutRun undisturbed = train(with, {});
@@ -104,23 +113,11 @@ TEST_F(CutTeam, OfOneCopyGoesBackWithTheSameCutWhenThereIsAStandby) {
   expect_to_survive_deaths(tensor, 2, 4, 2, 1);
 }
 
-TEST_F(CutTeam, OfOtherAlgorithmsGoesBackWithTheStandby) {
+TEST_F(CutTeam, OfOtherAlgorithmsHasAStandbyTakeTheDeadOnesPlace) {
   for (const char* algorithm : {"sync", "averaging", "gossip"}) {
-    CutGrid grid = kTwoByStages;
-    grid.algorithm = algorithm;
-    RunConfig with = config(grid);
-    with.checkpoint_every = 3;
-    const CutRun undisturbed = train(with, {});
-    for (int victim = 0; victim < 4; ++victim) {
-      const std::map<int, int> deaths = {{victim, undisturbed.ends[static_cast<std::size_t>(victim)].posts / 2}};
-      const CutRun run = train(with, deaths, 1);
-      ASSERT_NE(run.leader(), nullptr) << algorithm;
-      EXPECT_EQ(run.leader()->summary.workers_at_end, 4) << algorithm;
-      const std::uint64_t all = kCutSamples * kCutEpochs;
-      EXPECT_EQ(run.leader()->summary.samples, (SampleAudit{.leased = all, .applied = all})) << algorithm;
-      if (grid.algorithm == std::string("sync")) {
-        expect_whole(run, deaths, 4, *undisturbed.ends[0].summary.last.test_loss, algorithm);
-      }
+    for (CutGrid grid : {kTwoByStages, kThreeByStages}) {
+      grid.algorithm = algorithm;
+      expect_to_survive_deaths(grid, 3, 4, grid.workers(), 1);
     }
   }
 }

@@ -164,12 +164,37 @@ TEST(Regrid, RollsForwardToTheStepThatOneHasMade) {
   stands[1].step = 8;
   stands[1].epoch = 2;
   EXPECT_FALSE(regrid(2, stands));  // which cannot be, as all were prepared before one made it
-  stands[0].prepared = true;
+  stands[0].prepared = 8;
   const std::optional<Regrid> made = regrid(2, stands);
   ASSERT_TRUE(made);
   EXPECT_EQ(made->step, 8);
   EXPECT_EQ(made->source, 1U);
   EXPECT_EQ(values(made->members), (std::vector{0, 1}));
+}
+
+TEST(Regrid, HasWhoIsBehindGetItsPartFromWhoIsNot) {
+  std::vector<PartStand> stands = stands_without(3, 2, {3});
+  stands[0].step = 4;  // the last time that all were together, of which nobody has told it since
+  const std::optional<Regrid> made = regrid(2, stands);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->step, 7);
+  EXPECT_EQ(values(made->members), (std::vector{0, 1, 4, 5}));
+  EXPECT_EQ(made->handovers.size(), 1U);
+  EXPECT_EQ(values(made->handovers.at(0)), (std::vector{2, 0}));
+  EXPECT_TRUE(made->gets_state(Rank{0}));
+  EXPECT_FALSE(made->gets_state(Rank{2}));
+}
+
+TEST(Regrid, HasWhoHasNoStateOfTheStrategyGetItFromWhoDoes) {
+  std::vector<PartStand> stands = with_newcomers(stands_without(3, 2, {0}), 6, 1);
+  for (PartStand& stand : stands) {
+    stand.knows = stand.copy < 2 && stand.part != kNoPart;
+  }
+  const std::optional<Regrid> made = regrid(2, stands);
+  ASSERT_TRUE(made);
+  EXPECT_EQ(values(made->members), (std::vector{2, 3, 4, 5, 6, 1}));
+  EXPECT_EQ(values(made->handovers.at(0)), (std::vector{2, 4, 6}));
+  EXPECT_EQ(values(made->handovers.at(1)), (std::vector{1, 5}));
 }
 
 TEST(Regrid, DoesNotMixNetworksThatWereCutDifferently) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "train/run_progress.h"
@@ -33,7 +34,8 @@ bool have_same_servers(const RunConfig& before, const RunConfig& now) {
   if (!is_served(before) || !is_served(now)) {
     return false;
   }
-  const bool same_places = before.servers == now.servers && before.shelves == now.shelves && (now.servers > 0 || before.workers == now.workers);
+  const bool same_places = before.servers == now.servers && before.shelves == now.shelves &&
+                           (now.servers > 0 || before.workers == now.workers);
   const bool same_units = is_synchronous(before) == is_synchronous(now) && unit_samples(before) == unit_samples(now) &&
                           (!is_synchronous(now) || (before.batch == now.batch && before.workers == now.workers &&
                                                     before.backup_workers == now.backup_workers));
@@ -42,6 +44,21 @@ bool have_same_servers(const RunConfig& before, const RunConfig& now) {
 
 std::string value_of(const RunConfig& config, std::string_view key) {
   return std::ranges::find(run_options(), key, &RunOption::key)->get(config);
+}
+
+bool is_of_servers(std::string_view key) { return key == "servers" || key == "n-push"; }
+
+bool is_of_cut(std::string_view key) { return key == "stages" || key == "tensor"; }
+
+/// As people say it: a network that is not cut is in one stage, of one part.
+std::string shown_value(const RunConfig& config, std::string_view key) {
+  const std::string value = value_of(config, key);
+  return is_of_cut(key) && value == "0" ? "1" : value;
+}
+
+/// Whether such a run has that at all, or only a value that means nothing.
+bool has(const RunConfig& config, std::string_view key) {
+  return is_of_servers(key) ? is_served(config) : !is_of_cut(key) || shown_value(config, key) != "1";
 }
 
 /// These belong to the run: something in its checkpoints would mean another thing.
@@ -89,12 +106,17 @@ RunChange change_of(const RunConfig& before, const RunConfig& now) {
 
 std::string change_text(const RunConfig& before, const RunConfig& now) {
   std::string text;
+  bool said_before = false;
   for (const std::string_view key :
        {"algorithm", "workers", "servers", "stages", "tensor", "batch", "n-push", "optimizer"}) {
-    const std::string was = value_of(before, key);
-    const std::string is = value_of(now, key);
-    if (was != is && (key != "servers" || is_served(now))) {
-      text += fmt::format("{}{} {} ({}{})", text.empty() ? "" : ", ", key, is, was, text.empty() ? " before" : "");
+    const std::string was = shown_value(before, key);
+    const std::string is = shown_value(now, key);
+    if (was == is || (is_of_servers(key) && !is_served(now))) {
+      continue;
+    }
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, is);
+    if (has(before, key)) {
+      text += fmt::format(" ({}{})", was, std::exchange(said_before, true) ? "" : " before");
     }
   }
   return text;

@@ -97,12 +97,14 @@ void Trainer::Run::heard(const CheckpointWriter::Result& result) {
     }
   };
   if (result.problem.empty()) {
+    knows_checkpoint = true;
     tell(checkpoint_trouble.succeeded("checkpoints are"));
     kept_best_step = result.score ? result.step : kept_best_step;
   } else {
     checkpoint_lost = checkpoint_lost || result.step == checkpointed_step;
     tell(checkpoint_trouble.failed(fmt::format("no checkpoint of step {}", result.step), result.problem,
-                                   "the one before stays, and the next is tried when it is due"));
+                                   has_one_before() ? "the one before stays, and the next is tried when it is due"
+                                                    : "and the next is tried when it is due"));
   }
   if (result.copy_problem.empty()) {
     tell(copy_trouble.succeeded("copies of checkpoints are"));
@@ -136,6 +138,9 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
   if (led_by_others()) {
     return;
   }
+  if (unclaimed) {
+    claim_folder();
+  }
   doing(WorkerActivity::Kind::writing_checkpoint);
   bool finite = all_finite(replica->values().data(), own_table().size());
   if (parted) {
@@ -150,7 +155,8 @@ void Trainer::Run::write_checkpoint(std::optional<double> score) {
     }
   }
   if (!finite) {
-    observer.note("the parameters are not finite: no checkpoint is written, the one before stays");
+    observer.note(fmt::format("the parameters are not finite: no checkpoint is written{}",
+                              has_one_before() ? ", the one before stays" : ""));
     return;
   }
   if (writer == nullptr) {

@@ -86,7 +86,13 @@ void Trainer::Run::take_part() {
     return;
   }
   if (config.shares == kMeasuredShares) {
+    if (team.late) {
+      throw Error("the shares of the network are not known yet, as the job has just begun: join again");
+    }
     measure_shares();
+    if (team.served != nullptr && team.served->is_server() && team.served->tell_shares) {  // each: any may die
+      team.served->tell_shares(config.shares);
+    }
   }
   partition = partition_of(config, graph);
   if (team.served != nullptr) {

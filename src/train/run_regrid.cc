@@ -1,8 +1,12 @@
 // What a team does whose network is cut, when a worker is lost. Those who live meet in the next view and tell where
 // they stand and which part they have. regrid() says who goes on: every copy that is whole, and what can be made whole
-// of the rest. Nobody needs a parameter of another: a step's update is made only when all workers have all that theirs
-// needs (GroupOptions::commit), so if one of those who live has made it, the others can make it too; if none has, all
-// leave it out, and it is made again. Who is left over ends.
+// of the rest.
+//
+// They go on after a step, or from another common point, of which somebody who lives has each part. Mostly all have: an
+// update is made only when all workers have all that theirs needs (GroupOptions::commit), so if one of those who live
+// has made it, the others can make it too; if none has, all leave it out, and it is made again. Where copies are
+// together now and then only, each keeps its last common point until all know that the next one is whole. Who has its
+// part, but not as after that step, or, with RootUpdate, not the optimizer's state, gets both from another copy.
 //
 // Who has come, in the place of a dead worker or for one more copy, has no part yet. It hears from the others how the
 // network is cut, and gets the part that is missing, with its optimizer state, from who has the same part of another
@@ -43,20 +47,46 @@ std::string workers_end_text(const std::vector<Rank>& ranks) {
   return ranks.size() == 1 ? fmt::format("worker {} ends", numbers) : fmt::format("workers {} end", numbers);
 }
 
+PartStand Trainer::Run::own_stand() const {
+  PartStand own = {.step = state.step,
+                   .epoch = state.epoch,
+                   .part = kNoPart,
+                   .generation = generation,
+                   .ending = ending_number(ending)};
+  if (!has_place()) {
+    return own;
+  }
+  own.part = grid_place.stage * grid.tensor + grid_place.tensor;
+  own.copy = grid_place.replica;
+  const bool has_all = joined && strategy->holds_state();
+  if (strategy->in_step()) {
+    own.knows = has_all;
+    own.prepared = strategy->is_prepared() ? state.step + 1 : kNothingPrepared;
+  } else if (common) {
+    own.knows = true;
+    own.step = common->state.step;
+    own.epoch = common->state.epoch;
+    // All have come together, but this member has not heard that all know.
+    own.prepared = has_all && state.step > own.step ? state.step : kNothingPrepared;
+  }
+  return own;
+}
+
 Outcome Trainer::Run::tell_stands(Group& all, const NextTeam& next, std::vector<PartStand>& stands) {
   std::vector<std::uint64_t> told(kStandNumbers * static_cast<std::size_t>(all.size()));
   const auto of = [&](int position) {
     return std::span(told).subspan(kStandNumbers * static_cast<std::size_t>(position), kStandNumbers);
   };
   const std::span<std::uint64_t> mine = of(all.position());
-  mine[kKnows] = joined ? 1 : 0;
-  mine[kStep] = static_cast<std::uint64_t>(state.step);
-  mine[kEpoch] = state.epoch;
-  mine[kPrepared] = has_place() && strategy->is_prepared() ? 1 : 0;
-  mine[kPart] = static_cast<std::uint64_t>(has_place() ? grid_place.stage * grid.tensor + grid_place.tensor : kNoPart);
-  mine[kCopy] = static_cast<std::uint64_t>(grid_place.replica);
-  mine[kGeneration] = generation;
-  mine[kEnding] = ending_number(ending);
+  const PartStand own = own_stand();
+  mine[kKnows] = own.knows ? 1 : 0;
+  mine[kStep] = static_cast<std::uint64_t>(own.step);
+  mine[kEpoch] = own.epoch;
+  mine[kPrepared] = static_cast<std::uint64_t>(own.prepared);
+  mine[kPart] = static_cast<std::uint64_t>(own.part);
+  mine[kCopy] = static_cast<std::uint64_t>(own.copy);
+  mine[kGeneration] = own.generation;
+  mine[kEnding] = own.ending;
   Outcome outcome = all.all_gather(told, Clock::now() + team.patience);
   stands.clear();
   for (int position = 0; outcome.ok() && position < all.size(); ++position) {
@@ -65,7 +95,7 @@ Outcome Trainer::Run::tell_stands(Group& all, const NextTeam& next, std::vector<
                       .knows = one[kKnows] != 0,
                       .step = static_cast<std::int64_t>(one[kStep]),
                       .epoch = one[kEpoch],
-                      .prepared = one[kPrepared] != 0,
+                      .prepared = static_cast<std::int64_t>(one[kPrepared]),
                       .part = static_cast<int>(one[kPart]),
                       .copy = static_cast<int>(one[kCopy]),
                       .generation = static_cast<std::uint32_t>(one[kGeneration]),
@@ -136,14 +166,9 @@ bool Trainer::Run::regroup_parts(std::uint32_t after) {
       return false;
     }
     const std::uint64_t end = std::ranges::max(stands, {}, &PartStand::ending).ending;
-    // The parts of a copy are in step with each other with this algorithm only.
-    const std::optional<Regrid> plan = config.algorithm == "allreduce"
-                                           ? regrid(grid.parts(), stands, next->most_workers / grid.parts())
-                                           : std::nullopt;
-    if (!plan) {
-      if (end > 0 && somebody_is_done(next->members)) {
-        return false;  // who is done knew that all is written
-      }
+    const std::optional<Regrid> plan = regrid(grid.parts(), stands, next->most_workers / grid.parts());
+    if (!plan && end > 0 && somebody_is_done(next->members)) {
+      return false;  // who is done knew that all is written
     }
     const Going went = plan ? go_on_with(*plan, *next, all, end) : go_back(*next, all, stands);
     if (went != Going::again) {
@@ -171,22 +196,29 @@ Trainer::Run::Going Trainer::Run::go_on_with(const Regrid& plan, const NextTeam&
   const bool takes_part = contains_rank(plan.members, self);
   const bool gives =
       std::ranges::any_of(plan.handovers, [self](const auto& handover) { return handover.second.front() == self; });
-  if ((takes_part || gives) && has_place() && state.step < plan.step) {
+  const bool has_state = has_place() && (takes_part || gives) && !plan.gets_state(self);
+  const bool in_step = !has_place() || strategy->in_step();
+  if (has_state && in_step && state.step < plan.step) {
     finish_prepared_step();
   }
   const auto source = static_cast<int>(plan.source);
   CommonPoint point;
   if (all.position() == source) {
-    point = {{}, state, ledger.save(), epochs_text(later_epochs), last_rows};
+    point = in_step ? CommonPoint{{}, state, ledger.save(), epochs_text(later_epochs), last_rows}
+                    : CommonPoint{{}, common->state, common->ledger, common->later, common->rows};
   }
   std::vector<Rank> before;
   if (!share_place(all, source, point, before, Clock::now() + team.patience).ok()) {
     return Going::again;
   }
-  if ((takes_part || gives) && has_place()) {
-    point.carried = CarriedState::of(*replica, *strategy);
+  CarriedState copied;
+  CarriedState* carried = &copied;
+  if (has_state && !in_step && common->state.step == plan.step) {
+    carried = &common->carried;
+  } else if (has_state) {
+    copied = CarriedState::of(*replica, *strategy);
   }
-  if (!hand_over(plan, next, self, point.carried).ok()) {
+  if (!hand_over(plan, next, self, *carried).ok()) {
     return Going::again;
   }
   // Who is left over may leave only when all others know that the group stands, and who leads then opens the files.
@@ -223,6 +255,7 @@ Trainer::Run::Going Trainer::Run::go_on_with(const Regrid& plan, const NextTeam&
   }
   const std::uint64_t ended = state.epoch;
   ending = ending_text(end);
+  point.carried = std::move(*carried);
   go_on_from(point);
   note_who_came_and_went(before, next.members);
   for (const Rank rank : by_wish ? plan.spare : std::vector<Rank>()) {
@@ -230,6 +263,8 @@ Trainer::Run::Going Trainer::Run::go_on_with(const Regrid& plan, const NextTeam&
       state.events.push_back({TeamEvent::What::left, news->who, "", state.step});
     }
   }
+  common.reset();
+  remember_common();
   if (team.leads()) {
     observer.note(fmt::format("{}{} after step {}{}", text,
                               grid.replicas == 1 ? "one copy goes on" : fmt::format("{} copies go on", grid.replicas),

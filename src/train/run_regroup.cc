@@ -20,6 +20,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "metrics/machine.h"
@@ -76,6 +77,9 @@ void Trainer::Run::remember_common() {
 }
 
 std::optional<CommonPoint> Trainer::Run::own_point() {
+  if (strategy == nullptr) {
+    return std::nullopt;
+  }
   if (!strategy->in_step()) {
     return std::exchange(common, std::nullopt);
   }
@@ -111,7 +115,8 @@ bool Trainer::Run::regroup(std::uint32_t after) {
     auto group = std::make_unique<Group>(team.group->fabric(), next->members, next->epoch);
     Agreement agreement = agree_on_point(*group, point);
     if (!agreement.somebody_knows) {
-      observer.note("nobody who is left knows the optimizer's state: it died with those who kept it");
+      observer.note(joined ? "nobody who is left knows the optimizer's state: it died with those who kept it"
+                           : "nobody who is left knows what training goes on from: it ended with those who did");
       return false;
     }
     if (!agreement.outcome.ok()) {
@@ -289,6 +294,15 @@ bool Trainer::Run::led_by_others() const {
   return epoch > team.group->epoch();
 }
 
+void Trainer::Run::claim_folder() {
+  try {
+    write_file_atomically(folder->leader(), fmt::format("{}\n", team.group->epoch()));
+    unclaimed = false;
+  } catch (const FileError&) {
+    unclaimed = true;  // as long as the disk is full
+  }
+}
+
 bool Trainer::Run::open_files() {
   const bool takes_over = !folder;
   if (takes_over) {
@@ -297,16 +311,20 @@ bool Trainer::Run::open_files() {
       return false;
     }
     folder.emplace(RunFolder::open(config.out));
-    write_file_atomically(folder->leader(), fmt::format("{}\n", team.group->epoch()));
+    claim_folder();
     observer.takes_over();
   }
   if (takes_over || metrics->rows() != state.metrics_rows) {
     metrics.reset();
     metrics.emplace(MetricsLog::resume(folder->metrics(), state.metrics_rows));
-    for (const auto& [number, row] : last_rows) {  // what the leader before died with
-      if (number == metrics->rows() + 1) {
-        metrics->append(row);
+    try {
+      for (const auto& [number, row] : last_rows) {  // what the leader before died with
+        if (number == metrics->rows() + 1) {
+          metrics->append(row);
+        }
       }
+    } catch (const FileError&) {
+      // a full disk, of which the next row tells
     }
     state.metrics_rows = metrics->rows();
     events = std::make_unique<EventFile>(folder->path(), this_machine().host, wall_clock(), state.step);

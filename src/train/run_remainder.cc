@@ -1,5 +1,7 @@
 #include "train/run_remainder.h"
 
+#include <vector>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -73,6 +75,43 @@ std::string nothing_left_to_do(const std::filesystem::path& path, const RunConfi
     return fmt::format("the run in {} is finished {}; more need --{}s", path.string(), after, round);
   }
   return "";
+}
+
+std::optional<Checkpoint> checkpoint_to_go_on_from(const std::filesystem::path& folder, const RunConfig& config,
+                                                   const std::function<void(std::string_view)>& note) {
+  LatestCheckpoint latest = latest_checkpoint(folder);
+  for (const LatestCheckpoint::Skipped& skipped : latest.skipped) {
+    note(fmt::format("{} cannot be used: {}", skipped.path.string(), skipped.reason));
+  }
+  if ((!latest.checkpoint || !latest.skipped.empty()) && !config.checkpoint_copy.empty()) {
+    LatestCheckpoint copy = latest_checkpoint(std::filesystem::path(config.checkpoint_copy) / "checkpoints");
+    const auto step_of = [](const LatestCheckpoint& one) {
+      return one.checkpoint ? one.checkpoint->manifest().step : -1;
+    };
+    if (step_of(copy) > step_of(latest)) {
+      note(fmt::format("instead there is a copy: {}", copy.checkpoint->path().string()));
+      latest.checkpoint = std::move(copy.checkpoint);
+    }
+  }
+  if (!latest.checkpoint && !latest.skipped.empty()) {
+    throw InputError(fmt::format("{}: none of its checkpoints can be used; the newest: {}", folder.string(),
+                                 latest.skipped.front().reason));
+  }
+  return std::move(latest.checkpoint);
+}
+
+void expect_usable_checkpoint(const std::filesystem::path& folder, const RunConfig& config,
+                              const std::function<void(std::string_view)>& note) {
+  std::vector<std::string> notes;
+  try {
+    (void)checkpoint_to_go_on_from(RunFolder::open(folder).checkpoints(), config,
+                                   [&](std::string_view line) { notes.emplace_back(line); });
+  } catch (const InputError&) {
+    for (const std::string& line : notes) {
+      note(line);
+    }
+    throw;
+  }
 }
 
 std::string other_samples(const std::filesystem::path& folder, const RunConfig& config, std::uint64_t samples,

@@ -173,37 +173,14 @@ void Trainer::Run::restore_strategy(const Checkpoint& checkpoint, const RunConfi
   std::erase_if(numbers, [&](const auto& number) { return !change.same_rule || number.first != "updates"; });
 }
 
-void Trainer::Run::take_newer_copy(LatestCheckpoint& latest) const {
-  if (config.checkpoint_copy.empty()) {
-    return;
-  }
-  LatestCheckpoint copy = latest_checkpoint(std::filesystem::path(config.checkpoint_copy) / "checkpoints");
-  const auto step_of = [](const LatestCheckpoint& one) {
-    return one.checkpoint ? one.checkpoint->manifest().step : -1;
-  };
-  if (step_of(copy) > step_of(latest)) {
-    observer.note(fmt::format("instead there is a copy: {}", copy.checkpoint->path().string()));
-    latest.checkpoint = std::move(copy.checkpoint);
-  }
-}
-
 bool Trainer::Run::restore() {
   remove_partial_checkpoints(folder->checkpoints());
-  LatestCheckpoint latest = latest_checkpoint(folder->checkpoints());
-  for (const auto& skipped : latest.skipped) {
-    observer.note(fmt::format("{} cannot be used: {}", skipped.path.string(), skipped.reason));
-  }
-  if (!latest.checkpoint || !latest.skipped.empty()) {
-    take_newer_copy(latest);
-  }
-  if (!latest.checkpoint && !latest.skipped.empty()) {
-    throw InputError(fmt::format("{}: none of its checkpoints can be used; the newest: {}",
-                                 folder->checkpoints().string(), latest.skipped.front().reason));
-  }
-  if (!latest.checkpoint) {
+  std::optional<Checkpoint> found =
+      checkpoint_to_go_on_from(folder->checkpoints(), config, [this](std::string_view line) { observer.note(line); });
+  if (!found) {
     return false;
   }
-  const Checkpoint& checkpoint = *latest.checkpoint;
+  const Checkpoint& checkpoint = *found;
   const CheckpointManifest& manifest = checkpoint.manifest();
   const std::string where = checkpoint.path().string();
   const RunConfig before = config_of_checkpoint(checkpoint, folder->path());
@@ -220,6 +197,7 @@ bool Trainer::Run::restore() {
   state.epoch = static_cast<std::uint64_t>(manifest.epoch);
   state.position = static_cast<std::uint64_t>(manifest.position);
   checkpointed_step = state.step;
+  knows_checkpoint = true;
   const RunChange change = change_of(before, config);
   if (const std::string text = change_text(before, config); !text.empty()) {
     resume_changes.push_back("now     " + text);
@@ -248,7 +226,7 @@ bool Trainer::Run::restore() {
   if (part) {
     strategy_numbers = numbers;
     if (!resumed) {
-      to_share_out = std::move(latest.checkpoint);
+      to_share_out = std::move(found);
     }
   }
   return true;

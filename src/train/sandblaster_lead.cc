@@ -316,16 +316,11 @@ std::optional<RunSummary> Trainer::Run::lead_sandblaster(ServedLinks& links, Por
     if (deposed(looked_at)) {
       return end_deposed();
     }
-    const int left = workers_left();
-    if (!stop_requested()) {  // then all go, and nobody wants to know
-      note_team_changes();
-    }
+    const int left = workers_left() + served.awaited();
+    tell_news(links, stop_requested);
     const bool died = somebody_died();
     const PortionBooks::Progress progress = books.wait(Clock::now() + kEvaluationTurn);
     state.train_seconds = seconds_before + seconds_since(begin);
-    for (const std::string& text : links.take_news()) {
-      observer.note(text);
-    }
     if (const std::string lost = links.broken(); !lost.empty()) {
       blasting.lose({Outcome::Kind::peer_lost, {}, lost});
       break;
@@ -380,7 +375,9 @@ std::optional<RunSummary> Trainer::Run::lead_sandblaster(ServedLinks& links, Por
   books.end();
   links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
-  wait_for_the_last(workers_left, somebody_died, stop_requested);
+  // Who lacks parameters that nobody has any more has no last word to say.
+  wait_for_the_last(
+      workers_left, [&] { return somebody_died() || !links.broken().empty(); }, stop_requested);
   served_audit = books.audit();
   const double seconds_here = state.train_seconds - seconds_before;
   summary.samples_per_second = seconds_here > 0 ? static_cast<double>(blasting.applied) / seconds_here : 0;

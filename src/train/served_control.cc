@@ -159,7 +159,8 @@ ServedTeam served_team(const ServedControl& control, const ServedFounders& found
       if (founders.inside || other.role == Role::server) {
         team.servers_before.push_back(other.rank);
       }
-      if (other.role == Role::worker && other.rank.value >= founders.workers) {
+      const bool is_late_worker = other.role == Role::worker && other.rank.value >= founders.workers;
+      if (is_late_worker && control.link_rule.is_ready(control.view, other)) {  // or it comes as a newcomer
         team.late_before.push_back({other.incarnation, other.rank});
       }
     }
@@ -198,6 +199,10 @@ ServedTeam served_team(const ServedControl& control, const ServedFounders& found
     member.confirm_fence(incarnation, progress);
   };
   team.workers_left = [&watch] { return watch.workers_left(); };
+  if (parts > 1) {
+    team.workers_awaited = [&watch] { return watch.workers_awaited(); };
+  }
+  team.tell_shares = [&member](const std::string& shares) { member.tell_shares(shares); };
   team.workers_taking_part = [&watch] { return watch.workers_taking_part(); };
   team.still_leads = [&member, &watch] {
     (void)member.flush(Clock::now() + kLeadPatience);  // the answer brings what it has missed

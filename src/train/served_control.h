@@ -39,6 +39,8 @@ class ServedWatch {
   std::vector<std::uint64_t> workers_left() const;
   /// With those that had nothing more to do.
   int workers_taking_part() const;
+  /// See ServedTeam.
+  int workers_awaited() const { return events_.coordinator_lost() ? 0 : member_.view().awaited; }
   std::string names_left() const;
   bool given_up() const { return events_.coordinator_lost() || events_.stop(); }
   bool is_given_up() const { return events_.fenced(); }
@@ -69,6 +71,7 @@ struct ServedControl {
   int shelves = 0;
   ServedRoutes* routes = nullptr;
   Newcomers* newcomers = nullptr;
+  const ServedLinkRule& link_rule;
 };
 ServedTeam served_team(const ServedControl& control, const ServedFounders& founders, Fabric& fabric, int parts);
 

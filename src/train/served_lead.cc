@@ -311,17 +311,13 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
     if (deposed(looked_at)) {
       return end_deposed();
     }
-    const int left = workers_left();  // asked first: what they said before they left is in the books
+    // Asked first: what they said before they left is in the books.
+    const int left = workers_left() + served.awaited();
     const bool died = somebody_died();
-    if (!stop_requested()) {  // then all go, and nobody wants to know
-      note_team_changes();
-    }
+    tell_news(links, stop_requested);
     const ServedBooks::News news = books.take();
     state.train_seconds = seconds_before + seconds_since(begin);
     leading.take_in(news);
-    for (const std::string& text : links.take_news()) {
-      observer.note(text);
-    }
     if (const std::string lost = links.broken(); !lost.empty()) {
       leading.servers = {Outcome::Kind::peer_lost, {}, lost};
     }
@@ -379,7 +375,9 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
   }
   links.end_server();
   state.train_seconds = seconds_before + seconds_since(begin);
-  wait_for_the_last(workers_left, somebody_died, stop_requested);
+  // Who lacks parameters that nobody has any more has no last word to say.
+  wait_for_the_last(
+      workers_left, [&] { return somebody_died() || !links.broken().empty(); }, stop_requested);
   books.close_all();
   served_audit = books.total();
   staleness = books.staleness();

@@ -223,12 +223,12 @@ ServedLinks::Shelf& ServedLinks::make_shelf(int number, std::span<const float> v
 void ServedLinks::open_port(Shelf& shelf) {
   std::vector<ServerPort::Client> clients;
   for (int rank = 0; rank < team_.workers; ++rank) {
-    if (Rank{rank} != team_.fabric->rank() && team_.part_of(Rank{rank}) == static_cast<int>(part_of(shelf.number))) {
+    if (Rank{rank} != team_.fabric->rank() && concerns(shelf, Rank{rank})) {
       clients.push_back({.rank = Rank{rank}});
     }
   }
   for (const ServedTeam::LostWorker& late : late_workers_) {
-    if (late.rank != team_.fabric->rank()) {
+    if (late.rank != team_.fabric->rank() && concerns(shelf, late.rank)) {
       clients.push_back({.rank = late.rank});
     }
   }

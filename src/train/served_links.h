@@ -206,13 +206,16 @@ class ServedLinks {
   void tell_of_copies(const Ownership& now);
   /// When servers have come or gone and all is where it is to be; in words for the leader only.
   void tell_shares(const Ownership& now);
+  /// Who came, and is not needed to hold anything.
+  void tell_idle(const Ownership& now);
   std::uint64_t bytes_moved(const Ownership& now) const;
 
   // served_links_workers.cc
 
   /// Lets in who came.
   void watch_for_newcomers();
-  void admit(Shelf& shelf, std::uint64_t incarnation);
+  /// If it came later, and has the part that the shelf is of.
+  void admit(Shelf& shelf, const ServedTeam::LostWorker& worker);
   /// Those of which this process is the primary; and the same with those that it is about to hand over.
   std::vector<Shelf*> answering_shelves();
   std::vector<Shelf*> primary_shelves();
@@ -220,7 +223,7 @@ class ServedLinks {
   void watch_for_lost_workers(const std::vector<ServedTeam::LostWorker>& lost_workers);
   std::uint64_t fence(Shelf& shelf, std::uint64_t incarnation);
   /// The worker has, or had, a part that the shelf is of: updates wait for so many workers of that part.
-  bool concerns(const Shelf& shelf, const ServedTeam::LostWorker& lost) const;
+  bool concerns(const Shelf& shelf, Rank worker) const;
   /// How far pushes of each lease have come, in all blocks of this process; nothing: it has none.
   std::optional<std::vector<PushId>> open_leases() const;
 
@@ -248,6 +251,7 @@ class ServedLinks {
   std::set<int> known_servers_;    // the same as linked_
   std::set<int> due_to_follow_;    // shelves
   std::uint64_t told_bytes_ = 0;   // of bytes_moved()
+  std::set<int> idle_told_;
   std::vector<ServedTeam::LostWorker> lost_workers_;
   std::vector<ServedTeam::LostWorker> late_workers_;  // that came, gone or not
   std::vector<Fence> fences_;                         // that not every backup has

@@ -11,10 +11,11 @@ void ServedLinks::watch_for_newcomers() {
     return;
   }
   for (const ServedTeam::Newcomer& newcomer : team_.newcomers()) {
+    const ServedTeam::LostWorker worker = {newcomer.incarnation, newcomer.rank};
     if (newcomer.is_worker) {
-      late_workers_.push_back({newcomer.incarnation, newcomer.rank});
+      late_workers_.push_back(worker);
       for (Shelf* shelf : answering_shelves()) {
-        admit(*shelf, newcomer.incarnation);
+        admit(*shelf, worker);
       }
     }
     bool linked = false;
@@ -22,7 +23,7 @@ void ServedLinks::watch_for_newcomers() {
       newcomer.link();
       linked = newcomer.rank.value < team_.fabric->size();  // or it was gone before
       for (Shelf* shelf : moving_) {
-        if (shelf->port != nullptr && newcomer.is_worker) {
+        if (shelf->port != nullptr && newcomer.is_worker && concerns(*shelf, newcomer.rank)) {
           shelf->port->add_client({.rank = newcomer.rank});
         }
         if (shelf->port != nullptr && newcomer.is_server) {
@@ -39,9 +40,12 @@ void ServedLinks::watch_for_newcomers() {
   }
 }
 
-void ServedLinks::admit(Shelf& shelf, std::uint64_t incarnation) {
+void ServedLinks::admit(Shelf& shelf, const ServedTeam::LostWorker& worker) {
+  if (!team_.is_late(worker.rank) || !concerns(shelf, worker.rank)) {
+    return;
+  }
   std::uint64_t position = 0;
-  (void)shelf.ordered->answer({.kind = RequestHead::Kind::admit, .incarnation = incarnation}, {}, {}, position);
+  (void)shelf.ordered->answer({.kind = RequestHead::Kind::admit, .incarnation = worker.incarnation}, {}, {}, position);
 }
 
 std::vector<ServedLinks::Shelf*> ServedLinks::answering_shelves() {
@@ -66,8 +70,8 @@ std::vector<ServedLinks::Shelf*> ServedLinks::primary_shelves() {
   return own;
 }
 
-bool ServedLinks::concerns(const Shelf& shelf, const ServedTeam::LostWorker& lost) const {
-  return part_of(shelf.number) == static_cast<std::size_t>(team_.part_of(lost.rank));
+bool ServedLinks::concerns(const Shelf& shelf, Rank worker) const {
+  return part_of(shelf.number) == static_cast<std::size_t>(team_.part_of(worker));
 }
 
 std::uint64_t ServedLinks::fence(Shelf& shelf, std::uint64_t incarnation) {
@@ -86,10 +90,8 @@ void ServedLinks::watch_for_lost_workers(const std::vector<ServedTeam::LostWorke
     lost_workers_.push_back(lost);
     Fence& made = fences_.emplace_back(Fence{.incarnation = lost.incarnation});
     for (Shelf* shelf : primary_shelves()) {
-      if (team_.is_late(lost.rank)) {
-        admit(*shelf, lost.incarnation);  // it may have gone before it was there
-      }
-      if (concerns(*shelf, lost)) {
+      admit(*shelf, lost);  // it may have gone before it was there
+      if (concerns(*shelf, lost.rank)) {
         made.positions.emplace_back(shelf, fence(*shelf, lost.incarnation));
       }
     }

@@ -84,6 +84,7 @@ void ServedLinks::watch_shelves() {
   const Ownership& now = *held_;
   if (now.evens_out() && now.settled()) {
     tell_shares(now);
+    tell_idle(now);
   }
   if (team_.is_late_server && !now.lives(team_.number()) && Clock::now() - said_ready_at_ > kBetweenTellings) {
     said_ready_at_ = Clock::now();
@@ -174,13 +175,11 @@ void ServedLinks::forget_old_backup(Shelf& shelf) {
 
 void ServedLinks::admit_and_fence(Shelf& shelf) {
   for (const ServedTeam::LostWorker& late : late_workers_) {
-    admit(shelf, late.incarnation);
+    admit(shelf, late);
   }
   for (const ServedTeam::LostWorker& lost : lost_workers_) {
-    if (team_.is_late(lost.rank)) {
-      admit(shelf, lost.incarnation);
-    }
-    if (concerns(shelf, lost)) {
+    admit(shelf, lost);
+    if (concerns(shelf, lost.rank)) {
       (void)fence(shelf, lost.incarnation);
     }
   }
@@ -391,6 +390,21 @@ void ServedLinks::tell_of_copies(const Ownership& now) {
   for (const int primary : primaries) {
     news_.push_back(
         fmt::format("{} has its copy of what {} holds", team_.name_of_server(self), team_.name_of_server(primary)));
+  }
+}
+
+void ServedLinks::tell_idle(const Ownership& now) {
+  if (now.leader() != team_.number()) {
+    return;
+  }
+  for (const int server : now.living()) {
+    if (!now.leaves(server) && !now.holds_something(server) && idle_told_.insert(server).second) {
+      const std::scoped_lock lock(shelves_mutex_);
+      news_.push_back(
+          fmt::format("{} has nothing to hold: the parameters are few, and move in {} shelf{}; 'train --shelves 12' "
+                      "makes more of them",
+                      team_.name_of_server(server), shelf_count(), shelf_count() == 1 ? "" : "s"));
+    }
   }
 }
 

@@ -34,11 +34,12 @@ void Trainer::Run::take_part_of_served() {
     return;
   }
   const int self = served.fabric->rank().value;
-  grid_place = place_in(grid, self);
+  const int first = self - served.part_of(Rank{self});  // of its copy; copies that came later are like the others
+  grid_place = place_in(grid, served.part_of(Rank{self}));
   part.emplace(part_of(graph, table, partition, grid_place.stage, grid_place.tensor));
   std::vector<Rank> members(static_cast<std::size_t>(grid.parts()));
   for (std::size_t i = 0; i < members.size(); ++i) {
-    members[i] = Rank{grid_place.replica * grid.parts() + static_cast<int>(i)};
+    members[i] = Rank{first + static_cast<int>(i)};
   }
   link_parts(*served.fabric, members, kCopyEpoch);
 }
@@ -94,12 +95,15 @@ UnitExchange::Options Trainer::Run::in_copy(UnitExchange::Options options) {
   if (!part) {
     return options;
   }
-  options.agree = [this](ReplyHead::Status status) {
-    std::array<double, ReplyHead::kStatuses> said = {};
-    said[static_cast<std::size_t>(status)] = 1;
+  options.agree = [this](ServerClient::PushReport& report) {
+    std::array<double, ReplyHead::kStatuses + 1> said = {};
+    said[static_cast<std::size_t>(report.status)] = 1;
+    said.back() = report.whole ? 0 : 1;
     part_links->sum_of_all(said);
-    const auto worst = std::find_if(said.rbegin(), said.rend(), [](double members) { return members > 0; });
-    return static_cast<ReplyHead::Status>(said.rend() - worst - 1);
+    const std::span<const double> statuses = std::span(said).first(ReplyHead::kStatuses);
+    const auto worst = std::find_if(statuses.rbegin(), statuses.rend(), [](double members) { return members > 0; });
+    report.status = static_cast<ReplyHead::Status>(statuses.rend() - worst - 1);
+    report.whole = said.back() == 0;
   };
   // Parameters that each of several workers has a copy of are copies in the servers too, which gradients reach in
   // different orders; so the first one's is what counts.
@@ -130,14 +134,22 @@ void Trainer::Run::agree_in_copy(StepReport& report) {
   }
 }
 
-RunSummary Trainer::Run::wait_until_given_up(const ExchangeLost& lost) const {
+RunSummary Trainer::Run::until_given_up(const std::function<RunSummary()>& work) const {
+  RunSummary summary;
+  try {
+    summary = work();
+  } catch (const ExchangeLost& lost) {
+    summary.status = "lost";
+    summary.problem = lost.what();
+  }
+  const bool awaits_word = part && summary.status == "lost" && team.served->given_up;
   const Clock::time_point deadline = Clock::now() + kGivenUpWithin;
-  while (team.served->given_up && !team.served->given_up() && Clock::now() < deadline) {
+  const auto job_is_over = [&] {
+    return team.served->given_up() || (team.served->leader_left && team.served->leader_left());
+  };
+  while (awaits_word && !job_is_over() && Clock::now() < deadline) {
     std::this_thread::sleep_for(kBetweenLooksAtView);
   }
-  RunSummary summary;
-  summary.status = "lost";
-  summary.problem = lost.what();
   return summary;
 }
 

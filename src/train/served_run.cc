@@ -92,11 +92,7 @@ RunSummary Trainer::Run::train_served(const std::function<bool()>& stop_requeste
   ServedLinks links(served, served_spaces(first_values), *rule, options, std::move(hooks));
   first_values = {};
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
-    try {
-      return work(links, sampler, working, stop);
-    } catch (const ExchangeLost& lost) {
-      return wait_until_given_up(lost);
-    }
+    return until_given_up([&] { return work(links, sampler, working, stop); });
   };
   const auto leads = [&](const std::function<bool()>& stop) {
     LeaderLinks leader(links, table, tables_of_parts());
@@ -148,11 +144,7 @@ RunSummary Trainer::Run::train_sandblaster(const std::function<bool()>& stop_req
   ServedLinks links(served, served_spaces(first_values), *rule, options, std::move(hooks));
   first_values = {};
   const auto works = [&](const Working& working, const std::function<bool()>& stop) {
-    try {
-      return work_on_portions(links, sampler, working, stop);
-    } catch (const ExchangeLost& lost) {
-      return wait_until_given_up(lost);
-    }
+    return until_given_up([&] { return work_on_portions(links, sampler, working, stop); });
   };
   const auto leads = [&](const std::function<bool()>& stop) {
     return lead_sandblaster(links, books, std::nullopt, stop);
@@ -173,7 +165,8 @@ bool Trainer::Run::add_servers(LeaderLinks& leader, CheckpointState& saved, Outc
   const LeaderLinks::Report report = leader.save(states, Clock::now() + team.patience);
   servers = report.outcome;
   if (report.status == ReplyHead::Status::nonfinite) {
-    observer.note("a server's numbers are not finite: no checkpoint is written, the one before stays");
+    observer.note(fmt::format("a server's numbers are not finite: no checkpoint is written{}",
+                              has_one_before() ? ", the one before stays" : ""));
     return false;
   }
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -292,6 +285,16 @@ Trainer::Run::TakenOver Trainer::Run::take_over_from(const std::string& note) {
   observer.note(fmt::format("{} leads from here on, at update {}", team.served->name_of_server(team.served->number()),
                             state.step));
   return taken;
+}
+
+void Trainer::Run::tell_news(ServedLinks& links, const std::function<bool()>& stop_requested) {
+  const std::vector<std::string> news = links.take_news();  // of who is there: so who came is told first
+  if (!stop_requested()) {                                  // then all go, and nobody wants to know
+    note_team_changes();
+  }
+  for (const std::string& text : news) {
+    observer.note(text);
+  }
 }
 
 void Trainer::Run::note_team_changes() {

@@ -16,9 +16,10 @@ namespace distbelief {
 
 /// A job with parameter servers, as one of its processes sees it. Ranks are the workers, then the servers, unless each
 /// worker has a server inside, then workers and servers that came later. The first server leads: it keeps the books,
-/// evaluates, and writes the run's folder. Where a network is cut, each copy of it is of `parts` workers in a row, and
-/// servers hold the parameters of each part for themselves: a worker talks about its own only. The first worker of a
-/// copy leases samples for all of it.
+/// evaluates, and writes the run's folder. Where a network is cut, each copy of it is of `parts` workers in a row, the
+/// first of whom has a rank that is a multiple of `parts`, also of those that came later, and servers hold the
+/// parameters of each part for themselves: a worker talks about its own only. The first worker of a copy leases samples
+/// for all of it.
 struct ServedTeam {
   Fabric* fabric = nullptr;  ///< borrowed
   std::uint32_t view = 0;
@@ -76,6 +77,10 @@ struct ServedTeam {
   std::function<void(std::uint64_t, const std::optional<std::vector<PushId>>&)> fenced = {};
   /// A server's: workers that live and, unless servers are inside, are not done, by incarnation.
   std::function<std::vector<std::uint64_t>()> workers_left = {};
+  /// Where a network is cut, and no copy of it is left: how many are on their way to be one. Empty: nobody ever is.
+  std::function<int()> workers_awaited = {};
+  /// The leader's: the shares of a network that is cut, as they were measured, for who comes later.
+  std::function<void(const std::string&)> tell_shares = {};
   std::function<std::string()> names_left = {};   ///< the leader's: of those workers, for people
   std::function<int()> workers_taking_part = {};  ///< likewise: how many, with those that are done
   /// The leader's, who may have been stopped for a while: the coordinator has heard it since, and has not given it up.
@@ -86,6 +91,7 @@ struct ServedTeam {
   /// Called first on each thread that moves bytes or answers requests: it may work where nobody computes.
   std::function<void()> side_thread_begins = {};
 
+  int awaited() const { return workers_awaited ? workers_awaited() : 0; }
   Rank rank_of_server(int server) const { return Rank{server + (inside ? 0 : workers)}; }
   /// What people call it: "server 3", or the worker that it is inside of.
   std::string name_of_server(int server) const {

@@ -2,14 +2,17 @@
 // cut, until there are enough for one more copy of it. A standby is known to the coordinator, but is no worker: no
 // view, share or audit has it. When it is called it joins once more, as a worker like any that comes late, with its
 // data opened already.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstdio>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/print.h"
 #include "cluster/member.h"
 #include "metrics/machine.h"
 #include "train/job_store.h"
@@ -37,13 +40,18 @@ class StandbyCalls {
     if (const auto* notice = std::get_if<Notice>(&event); notice != nullptr && notice->member != 0) {
       notices_.push_back(*notice);
     }
-    call_ = is_over ? Call::end : is_called && call_ == Call::none ? Call::take_over : call_;
+    if (is_called && call_ == Call::none) {
+      call_ = Call::take_over;
+      rank_ = order->rank;
+    }
+    call_ = is_over ? Call::end : call_;
     came_.notify_all();
   }
-  Call wait(Clock::time_point deadline) {
+  /// With the rank it is called to have.
+  std::pair<Call, Rank> wait(Clock::time_point deadline) {
     std::unique_lock lock(mutex_);
     came_.wait_until(lock, deadline, [&] { return call_ != Call::none; });
-    return call_;
+    return {call_, rank_};
   }
   /// What members were said to do, since the last call.
   std::vector<Notice> take_notices() {
@@ -54,9 +62,53 @@ class StandbyCalls {
  private:
   std::mutex mutex_;
   std::condition_variable came_;
-  Call call_ = Call::none;       // guarded by mutex_
-  std::vector<Notice> notices_;  // likewise
+  Call call_ = Call::none;  // these three: guarded by mutex_
+  Rank rank_ = {};
+  std::vector<Notice> notices_;
 };
+
+/// What became of one that waited.
+struct Waited {
+  bool called = false;
+  Rank rank = {};            ///< it is to have; -1: any
+  std::string refusal = {};  ///< why it could not even wait
+};
+
+Waited wait_to_be_called(const JobAccess& job, const WorkerOptions& options, bool grows,
+                         const std::function<bool()>& stop_requested) {
+  StandbyCalls calls;
+  JoinRequest request;
+  request.version = options.version;
+  request.token = job.token;
+  request.configuration = configuration_digest(job.config);
+  request.host = options.host.empty() ? this_machine().host : options.host;
+  request.tls = tls_of(job.config);
+  request.pid = ::getpid();
+  request.role = Role::standby;
+  request.find_coordinator = coordinator_finder(job.config);
+  request.launch = options.launch;
+  request.grows = grows;
+  request.on_event = [&calls](const MemberEvent& event) { calls(event); };
+  request.progress = [] { return Progress{.operation = "waiting for a worker's death"}; };
+  const Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kStandbyJoinPatience);
+  if (joined.member == nullptr) {
+    return {.refusal = joined.reason};
+  }
+  Member& member = *joined.member;
+  using Call = StandbyCalls::Call;
+  std::pair<Call, Rank> call = {Call::none, Rank{}};
+  while (call.first == Call::none && !stop_requested() && !(options.leave_requested && options.leave_requested())) {
+    call = calls.wait(Clock::now() + kBetweenLooksForSignals);
+    for (const Notice& notice : calls.take_notices()) {
+      if (options.waits && notice.member == member.self().id) {
+        options.waits(notice.text);
+      }
+    }
+  }
+  const bool called = call.first == Call::take_over;
+  member.leave(true, called ? "takes over" : "was not needed", Clock::now() + kStandbyLeavePatience);
+  return {.called = called, .rank = call.second};
+}
 
 }  // namespace
 
@@ -92,46 +144,41 @@ WorkerResult join_late(const JobAccess& job, const WorkerOptions& options,
                        const std::function<bool()>& stop_requested) {
   WorkerOptions worker = options;
   worker.late = true;
-  const bool grows = !options.standby && grows_by_copies(job.config);
-  if (!options.standby && !grows) {
-    return work_in_job(job, worker, {}, nullptr, stop_requested);
+  if (const bool grows = !options.standby && !options.as_server && takes_copies(job.config); options.standby || grows) {
+    worker.opened = Trainer::open(job.config);
+    const Waited waited = wait_to_be_called(job, options, grows, stop_requested);
+    if (!waited.refusal.empty()) {
+      throw Error("cannot join the job: " + waited.refusal);
+    }
+    if (!waited.called) {
+      return {};
+    }
+    worker.rank = waited.rank.value;
   }
-  worker.opened = Trainer::open(job.config);
-  StandbyCalls calls;
-  JoinRequest request;
-  request.version = options.version;
-  request.token = job.token;
-  request.configuration = configuration_digest(job.config);
-  request.host = options.host.empty() ? this_machine().host : options.host;
-  request.tls = tls_of(job.config);
-  request.pid = ::getpid();
-  request.role = Role::standby;
-  request.find_coordinator = coordinator_finder(job.config);
-  request.launch = options.launch;
-  request.grows = grows;
-  request.on_event = [&calls](const MemberEvent& event) { calls(event); };
-  request.progress = [] { return Progress{.operation = "waiting for a worker's death"}; };
-  const Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kStandbyJoinPatience);
-  if (joined.member == nullptr) {
-    throw Error("cannot join the job: " + joined.reason);
-  }
-  Member& member = *joined.member;
-  StandbyCalls::Call call = StandbyCalls::Call::none;
-  while (call == StandbyCalls::Call::none && !stop_requested() &&
-         !(options.leave_requested && options.leave_requested())) {
-    call = calls.wait(Clock::now() + kBetweenLooksForSignals);
-    for (const Notice& notice : calls.take_notices()) {
-      if (options.waits && notice.member == member.self().id) {
-        options.waits(notice.text);
-      }
+  return work_in_job(job, worker, {}, nullptr, stop_requested);
+}
+
+WorkerResult work_again(const JobAccess& job, const WorkerOptions& options, WorkerResult before, RunObserver* show,
+                        const std::function<bool()>& stop_requested) {
+  WorkerOptions worker = options;
+  worker.late = true;
+  worker.opened = nullptr;  // when it is called: others wait for it to join, not for its data
+  const bool leave_at_once = before.leave_at_once;
+  while (before.comes_again) {
+    const Waited waited = wait_to_be_called(job, options, false, stop_requested);
+    before.comes_again = false;
+    if (!waited.refusal.empty()) {
+      break;  // the job is about to end without it
+    }
+    worker.rank = waited.rank.value;
+    try {
+      before = waited.called ? work_once(job, worker, {}, show, stop_requested) : WorkerResult{};
+    } catch (const Error& error) {  // as when the job ends at that moment
+      print_error("distbelief: {}\n", error.what());
     }
   }
-  if (call != StandbyCalls::Call::take_over) {
-    member.leave(true, "was not needed", Clock::now() + kStandbyLeavePatience);
-    return {};
-  }
-  member.leave(true, "takes over", Clock::now() + kStandbyLeavePatience);
-  return work_in_job(job, worker, {}, nullptr, stop_requested);
+  before.leave_at_once = leave_at_once;
+  return before;
 }
 
 }  // namespace distbelief

@@ -106,7 +106,8 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   size_up();
   state.steps_per_epoch = steps_per_epoch;
   make_replica();
-  if (team.served == nullptr) {  // otherwise each part of it makes what it needs
+  // Where there are servers each part of it makes what it needs; and who comes later gets its group from the others.
+  if (team.served == nullptr && !team.late) {
     strategy = make_strategy();
   }
 }
@@ -257,7 +258,7 @@ void Trainer::begin(RunObserver& observer, const Beginning& beginning) {
   if (beginning.folder) {
     run.folder.emplace(RunFolder::open(*beginning.folder));
     if (run.team.went_back != nullptr) {
-      write_file_atomically(run.folder->leader(), fmt::format("{}\n", run.team.group->epoch()));
+      run.claim_folder();
     } else {
       std::error_code ignored;
       std::filesystem::remove(run.folder->leader(), ignored);  // of an earlier job
@@ -467,6 +468,7 @@ LockedFolder change_run(const std::filesystem::path& path, RunConfig config, con
   check_config(config);
   const RunFolder folder = RunFolder::open(path);
   FolderLock lock(path);
+  expect_usable_checkpoint(path, config, knowledge.note);
   expect_samples_of_run(path, config, knowledge);
   if (parts_of(config) > 1) {
     take_plan(check_run(config, knowledge), config);

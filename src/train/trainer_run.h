@@ -176,7 +176,7 @@ struct Trainer::Run {
   std::uint64_t steps_per_epoch = 0;
   ReplicaOptions replica_options;
   std::unique_ptr<Replica> replica;
-  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<Strategy> strategy;  ///< not of a worker that came, until it has met the others
   SampleLedger ledger;
   std::vector<EpochProgress> later_epochs;   ///< of epochs to come, what is done already
   std::optional<SampleAudit> served_audit;   ///< instead of the ledger's, where parameters are with servers
@@ -197,8 +197,10 @@ struct Trainer::Run {
   std::unique_ptr<EventFile> events;
   std::int64_t checkpointed_step = -1;       ///< of the last that was to be written
   bool checkpoint_lost = false;              ///< but could not
+  bool knows_checkpoint = false;             ///< that was written, or gone on from
   std::unique_ptr<CheckpointWriter> writer;  ///< this and the next four: the leader's
   std::int64_t kept_best_step = -1;          ///< of the last of those that were the best
+  bool unclaimed = false;                    ///< see claim_folder()
   WritingTrouble checkpoint_trouble, copy_trouble, metrics_trouble;
   bool initialised = false;                  ///< from a file, which only the leader has read
   bool joined = false;                       ///< this member stands where the leader stood
@@ -254,8 +256,9 @@ struct Trainer::Run {
   UnitExchange::Options in_copy(UnitExchange::Options options);
   /// What a step comes to for all of them. Throws ExchangeLost.
   void agree_in_copy(StepReport& report);
-  /// Another worker of this one's copy is lost, and so the copy: its samples go to others.
-  RunSummary wait_until_given_up(const ExchangeLost& lost) const;
+  /// What a worker does. Where it holds a part of a network and another of its copy is lost, so is the copy, and its
+  /// samples go to others: it returns when the coordinator has said what is to become of this worker.
+  RunSummary until_given_up(const std::function<RunSummary()>& work) const;
   /// The values and the strategy's state as lists of numbers.
   std::vector<PartedModel::List> lists();
   /// Before the first step: parts that a file has are shared out by the leader.
@@ -285,14 +288,16 @@ struct Trainer::Run {
   void leave_out_what_is_done(Sampler& sampler) const;
   /// The next epoch begins, of which something may be done already.
   void begin_epoch();
-  /// Where some or all checkpoints are of no use, their copies may be.
-  void take_newer_copy(LatestCheckpoint& latest) const;
   /// Restores all of it from the newest sound checkpoint; false when there is none yet.
   bool restore();
   /// Takes a copy of all that the checkpoint needs; it is written while training goes on. Where the network is cut all
   /// wait for it. If it cannot be written, training goes on, and the one before stays.
   void write_checkpoint(std::optional<double> score);
   void make_writer();
+  /// Whether there is one already, for what people are told when the next cannot be written.
+  bool has_one_before() const {
+    return knows_checkpoint || (folder && holds_checkpoints(folder->checkpoints()));  // another may have written it
+  }
   /// Tells people what became of checkpoints; if `wait`, of all that are under way too.
   void hear_of_checkpoints(bool wait);
   void heard(const CheckpointWriter::Result& result);
@@ -338,13 +343,14 @@ struct Trainer::Run {
   /// The same as regroup() where the network is cut.
   bool regroup_parts(std::uint32_t after);
   enum class Going : std::uint8_t { on, over, again };
+  PartStand own_stand() const;
   /// All who live, `all`, tell each other where they stand.
   Outcome tell_stands(Group& all, const NextTeam& next, std::vector<PartStand>& stands);
   /// Who came hears how the network is cut.
   Outcome tell_cut(Group& all, const std::vector<PartStand>& stands);
   /// What another worker told, with what is each process's own.
   RunConfig told_config(const std::string& text) const;
-  /// Those who came get the state of their part, in `carried`, from who has one.
+  /// Those who lack the state of their part get it, in `carried`, from who has it there.
   Outcome hand_over(const Regrid& plan, const NextTeam& next, Rank self, CarriedState& carried);
   /// Forms the groups of the plan, if nobody is lost meanwhile. `end`: how the run has ended, as a number.
   Going go_on_with(const Regrid& plan, const NextTeam& next, Group& all, std::uint64_t end);
@@ -372,6 +378,9 @@ struct Trainer::Run {
   void note_changes(const std::vector<Rank>& before);
   /// The leader's files stand where the run stands; false when this host does not see them.
   bool open_files();
+  /// Writes down since when this member leads, for one who led before and comes back; when the disk is full, with a
+  /// later checkpoint.
+  void claim_folder();
   /// Somebody has taken the folder over since this member's group was formed: it was given up, and writes no more.
   bool led_by_others() const;
   /// All members are done, and the leader has written and told what came of it: whoever dies before, another does it.
@@ -421,7 +430,9 @@ struct Trainer::Run {
   bool is_without_a_worker() const;
   /// What is still to be leased, for a coordinator that came back.
   LeaseTable::Options plan_again(ServedBooks& books, const LeaseQuestion& question) const;
-  /// The leader's: writes down who came and went, and tells people.
+  /// The leader's: tells people who came and went, and what became of parameters.
+  void tell_news(ServedLinks& links, const std::function<bool()>& stop_requested);
+  /// Writes down who came and went, and tells people.
   void note_team_changes();
   /// With `note` in the place of another leader, which kept it last: see Leading. Nothing when this server leaves, and
   /// another is to lead.
