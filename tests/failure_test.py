@@ -131,6 +131,14 @@ class Start(FailureTest):
                 self.assertEqual((audit["applied"], audit["lost"], audit["duplicated"]), (3000, 0, 0))
             self.expect_nothing_left(name)
 
+    def test_who_comes_when_the_job_has_ended_says_so_and_blames_no_input(self):
+        self.train(*self.team("run", "socket", "--epochs", "1"))
+        for late in ([], ["--late"], ["--late", "--standby"]):
+            worker = subprocess.run([job_test.PROGRAM, "worker", self.path("run"), "--transport", "socket", "--rank", "1", *late],
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE)
+            self.assertEqual(worker.returncode, 1, worker.stdout)
+            self.assertIn("the job ended before this process joined it: ", worker.stdout)
+
 
 class Restarts(FailureTest):
     def test_are_for_deaths_only(self):

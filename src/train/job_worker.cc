@@ -150,6 +150,17 @@ int exit_code_of(const RunSummary& summary) {
   return summary.status == "diverged" ? 3 : summary.status == "lost" ? 4 : 0;
 }
 
+/// For processes that the launcher starts: the job was there, so if there is none any more it has ended, which is no
+/// input that was bad.
+template <typename Find>
+auto in_begun_job(const Find& find) {
+  try {
+    return find();
+  } catch (const FileError& error) {
+    throw Error(fmt::format("the job ended before this process joined it: {}", error.what()));
+  }
+}
+
 /// Rank 0 reads the folder, and tells the others, who may be on machines that do not see it.
 WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& stop_requested) {
   MpiWorld world(Clock::now() + kJoinPatience);
@@ -165,7 +176,7 @@ WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& 
   std::exception_ptr failure;
   if (world.rank() == Rank{0}) {
     try {
-      const JobFile job = read_job_file(options.folder);
+      const JobFile job = in_begun_job([&] { return read_job_file(options.folder); });
       invitation.addresses = job.addresses();
       invitation.token = job.token;
       invitation.config = config_text(config_of_run(options.folder));
@@ -180,7 +191,7 @@ WorkerResult run_mpi_worker(WorkerOptions options, const std::function<bool()>& 
     if (failure) {
       std::rethrow_exception(failure);
     }
-    return {.exit_code = 2, .leave_at_once = true};
+    return {.exit_code = 1, .leave_at_once = true};  // the first rank's may be another, which mpirun hands on
   }
   const JobAccess access = access_of(JobInvitation::parse(text), "the first rank's run.yaml");
   if (const std::vector<JobHost> hosts = hosts_of_ranks(access.config, true); !hosts.empty()) {
@@ -218,10 +229,11 @@ WorkerResult run_worker(const WorkerOptions& options, const std::function<bool()
     return run_mpi_worker(options, stop_requested);
   }
   if (options.late) {
-    return join_late(access_to_running(options.folder, options.version), options, stop_requested);
+    const JobAccess access = in_begun_job([&] { return access_to_running(options.folder, options.version); });
+    return join_late(access, options, stop_requested);
   }
   const RunConfig config = config_of_run(options.folder);
-  const JobFile job = running_job(options.folder, config);
+  const JobFile job = in_begun_job([&] { return running_job(options.folder, config); });
   const JobAccess access = {.address = job.address, .token = job.token, .config = config};
   return work_in_job(access, options, {}, nullptr, stop_requested);
 }
