@@ -145,9 +145,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return complain(explain(app, error), 2);
   } catch (const Error& error) {
-    return complain(fmt::format("distbelief: {}", error.what()), error.exit_code());
+    return complain(fmt::format("distbelief: {}", error.what()), exit_code_of(error));
   } catch (const std::filesystem::filesystem_error& error) {
-    return complain(fmt::format("distbelief: {}: {}", error.path1().string(), error.code().message()), 2);
+    return complain(fmt::format("distbelief: {}: {}", error.path1().string(), error.code().message()),
+                    exit_code_of(error));
   } catch (const std::system_error& error) {  // as when the machine has no more threads
     return complain(fmt::format("distbelief: {}", error.what()), 1);
   } catch (const std::bad_alloc&) {

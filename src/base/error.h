@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 
@@ -18,10 +19,12 @@ class Error : public std::runtime_error {
   int exit_code_;
 };
 
+inline constexpr int kBadInputCode = 2;
+
 /// What the user gave cannot be used: an option, a key, a file, a folder. Exit code 2.
 class InputError : public Error {
  public:
-  explicit InputError(const std::string& message) : Error(message, 2) {}
+  explicit InputError(const std::string& message) : Error(message, kBadInputCode) {}
 };
 
 /// Shapes that do not fit; names both.
@@ -35,5 +38,13 @@ class FileError : public InputError {
  public:
   using InputError::InputError;
 };
+
+/// What a process ends with that could not go on for this.
+inline int exit_code_of(const std::exception& error) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) {
+    return ours->exit_code();
+  }
+  return dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr ? kBadInputCode : 1;
+}
 
 }  // namespace distbelief

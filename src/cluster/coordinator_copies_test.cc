@@ -45,7 +45,7 @@ class CopiesJob : public SimulatedJob {
     return std::ranges::any_of(orders, [](const auto& order) { return order.what() == control::Order::TAKE_OVER; });
   }
   ConnectionId come(ConnectionId standby) {
-    leave(standby, true, "takes over");
+    leave(standby, true, kTakesOver);
     beating.erase(standby);
     control::Join again = pids_[standby];
     again.set_role(control::WORKER);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "cluster/coordinator_state.h"
 #include "cluster/process_end.h"
 #include "cluster/stall.h"
@@ -39,16 +40,15 @@ void CoordinatorState::look_for_the_dead() {
       continue;
     }
     const bool is_away = record.state == Record::State::reconnecting;
-    const bool still_runs =
-        is_away && !record.process.empty() && rules_.process_identity(record.info.pid) == record.process;
+    const ProcessSight sight = is_away ? look_for_process(record) : ProcessSight::unseen;
     const auto reconnect_limit = record.was_silent ? rules_.cut_reconnect_limit : rules_.reconnect_limit;
     if (record.exit && now_ - record.exit_at >= rules_.reconnect_limit) {
       declare_dead_by_exit(record);
     } else if (grace_until_ && record.connection == ConnectionId{}) {
       continue;  // it may be on its way back
-    } else if (is_away && !still_runs && ends_unseen(record)) {
+    } else if (sight == ProcessSight::gone && ends_unseen(record)) {
       declare_lost(record, "ended without a word");
-    } else if (is_away && !still_runs && now_ - record.disconnected_at >= reconnect_limit) {
+    } else if (is_away && sight != ProcessSight::runs && now_ - record.disconnected_at >= reconnect_limit) {
       declare_lost(record, record.is_awaited ? fmt::format("did not come back within {:.1f} s when the coordinator did",
                                                            seconds(now_ - record.disconnected_at))
                                              : fmt::format("closed its connection and did not come back within {} ms",
@@ -62,12 +62,17 @@ void CoordinatorState::look_for_the_dead() {
 
 bool CoordinatorState::ends_unseen(const Record& record) const {
   const bool has_launcher = roster_.living(Role::launcher) > 0;  // which knows more of what it started
-  return !record.process.empty() && (record.launch == 0 || !has_launcher);
+  return record.launch == 0 || !has_launcher;
 }
 
-std::string CoordinatorState::process_of(const control::Join& join) const {
-  const std::string seen = rules_.process_identity ? rules_.process_identity(join.pid()) : "";
-  return seen == join.process() ? seen : "";
+ProcessIdentity CoordinatorState::process_of(const control::Join& join) const {
+  const ProcessIdentity said = ProcessIdentity::parse(join.process());
+  const bool is_seen = rules_.look_for_process && rules_.look_for_process(said) == ProcessSight::runs;
+  return is_seen ? said : ProcessIdentity{};
+}
+
+ProcessSight CoordinatorState::look_for_process(const Record& record) const {
+  return record.process.host != 0 ? rules_.look_for_process(record.process) : ProcessSight::unseen;
 }
 
 void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
@@ -94,7 +99,9 @@ void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
   }
   const bool was_worker = exit.name().starts_with(kStartedWorker);
   const bool was_started = was_worker || exit.name().starts_with(kStartedServer);
-  if (record == nullptr && phase_ == Phase::running && was_started) {
+  const bool is_news = exit.launch() == 0 || !ended_unjoined_.contains(exit.launch());
+  if (record == nullptr && phase_ == Phase::running && was_started && is_news) {
+    ended_unjoined_.insert(exit.launch());  // a launcher says it again to a coordinator that came back
     expect_one_less(was_worker ? Role::worker : Role::server);
     const std::string text =
         fmt::format("{} (pid {} on {}) {} before it joined", exit.name(), exit.pid(), exit.host(), exit_text(exit));
@@ -105,8 +112,9 @@ void CoordinatorState::on(Record& launcher, const control::ExitSeen& exit) {
     }
   }
   if (phase_ == Phase::joining && !left && !exit.starts_again()) {
-    fail(fmt::format("{} (pid {} on {}) {} before the job began", exit.name(), exit.pid(), exit.host(),
-                     exit_text(exit)));
+    fail(
+        fmt::format("{} (pid {} on {}) {} before the job began", exit.name(), exit.pid(), exit.host(), exit_text(exit)),
+        exit.exit_code() == kBadInputCode);
   }
 }
 
@@ -114,6 +122,7 @@ void CoordinatorState::declare_dead_by_exit(Record& record) { declare_lost(recor
 
 void CoordinatorState::declare_lost(Record& record, const std::string& cause, bool comes_again) {
   unsaved_ = true;
+  last_worker_was_lost_ = last_worker_was_lost_ || record.info.role == Role::worker;
   record.state = Record::State::lost;
   record.reason = cause + last_seen(record.progress);
   record.may_come_again = comes_again && !record.exit;

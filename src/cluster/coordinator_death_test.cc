@@ -106,14 +106,20 @@ TEST_F(CoordinatorDeath, WhoWasSilentBeforeWasCutOffAndHasTwoSecondsToComeBack) 
 /// Numbers of processes; a base, as the job asks from its beginning.
 struct Gone {
   std::set<std::int64_t> gone;
+  std::set<std::int64_t> hidden;
+  ProcessSight look_for(const ProcessIdentity& process) const {
+    return process.host != SimulatedJob::process_of(0).host || hidden.contains(process.pid) ? ProcessSight::unseen
+           : gone.contains(process.pid)                                                     ? ProcessSight::gone
+                                                                                            : ProcessSight::runs;
+  }
 };
 /// The same where the coordinator sees the processes of its machine, one of which the launcher did not start.
 class SeenProcesses : protected Gone, public RunningJob {
  protected:
   SeenProcesses()
-      : RunningJob(JobRules{.workers = 3, .has_launcher = true, .process_identity = [this](std::int64_t pid) {
-                              return gone.contains(pid) ? "" : SimulatedJob::process_of(pid);
-                            }}) {
+      : RunningJob(JobRules{.workers = 3,
+                            .has_launcher = true,
+                            .look_for_process = [this](const ProcessIdentity& process) { return look_for(process); }}) {
     control::Join join = SimulatedJob::make_join();
     join.set_pid(kForeignPid);
     foreign = job.join(join);  // with no number of the launcher's
@@ -138,11 +144,20 @@ TEST_F(SeenProcesses, ThatStillRunHaveTheTimeOfSilentOnesToComeBack) {
 TEST_F(SeenProcesses, AreNotThoseThatHaveTheSameNumbersElsewhere) {
   control::Join join = SimulatedJob::make_join(control::STANDBY);
   join.set_pid(1003);
-  join.set_process("of another machine");
+  join.set_process(ProcessIdentity{.host = 2, .started = 1, .pid = 1003}.text());
   const auto elsewhere = job.join(join);
   job.close(elsewhere);
   job.pass(Ms(500));
   EXPECT_THAT(job.log(), testing::Contains(HasSubstr("did not come back within 500 ms")));
+}
+
+TEST_F(SeenProcesses, ThatCannotBeSeenAnyMoreAreNotGoneForThat) {
+  hidden = {kForeignPid};
+  job.close(foreign);
+  job.pass(Ms(400));
+  EXPECT_THAT(job.take<control::Lost>(zero), IsEmpty());
+  job.pass(Ms(200));
+  EXPECT_EQ(job.last<control::Lost>(zero).reason(), "closed its connection and did not come back within 500 ms");
 }
 
 TEST_F(SeenProcesses, ThatAreGoneAreDeadAtOnceUnlessTheLauncherKnowsMore) {

@@ -54,11 +54,8 @@ void CoordinatorState::settle() {
     if (without_workers_since_) {
       change_view("nobody is waited for any more", milliseconds(0));
     }
-    const bool done = std::any_of(roster_.records().begin(), roster_.records().end(), [](const auto& entry) {
-      return entry.second.info.role == Role::worker && entry.second.state == Record::State::left;
-    });
     no_workers_ = true;
-    if (done) {  // servers may still have much to do: they evaluate and write
+    if (workers_ended()) {  // servers may still have much to do: they evaluate and write
       begin_stop("all workers are done", roster_.living(Role::server) > 0 ? kNoLimit : rules_.stop_limit);
     } else {
       fail("all workers are lost");
@@ -69,6 +66,16 @@ void CoordinatorState::settle() {
   }
   look_for_copies();
   recover_leases();
+}
+
+bool CoordinatorState::workers_ended() const {
+  const auto& records = roster_.records();
+  return std::any_of(records.begin(), records.end(), [this](const auto& entry) {
+    const Record& record = entry.second;
+    const bool was_done = record.succeeded && !record.reason.starts_with("left") && record.reason != kNeverBegan;
+    return record.info.role == Role::worker && record.state == Record::State::left &&
+           (was_done || !last_worker_was_lost_);
+  });
 }
 
 void CoordinatorState::begin_stop(const std::string& reason, milliseconds limit) {
@@ -143,9 +150,10 @@ control::OrderAnswer CoordinatorState::order_to_leave(const control::Order& orde
   return answer;
 }
 
-void CoordinatorState::fail(const std::string& reason) {
+void CoordinatorState::fail(const std::string& reason, bool bad_input) {
   if (phase_ != Phase::ended && !failure_) {
     failure_ = reason;
+    bad_input_ = bad_input;
     unsaved_ = true;
   }
   begin_stop(reason, rules_.has_launcher && roster_.living(Role::launcher) == 0 ? rules_.launcher_stop_limit
@@ -161,12 +169,13 @@ void CoordinatorState::end() {
   for (const auto& [id, record] : roster_.records()) {
     if (!failure_ && record.takes_part() && record.state == Record::State::left && !record.succeeded) {
       failure_ = fmt::format("{} failed: {}", describe(record.info), record.reason);
+      bad_input_ = record.bad_input;
     }
   }
   if (!failure_ && !stragglers.empty()) {
     failure_ = stop_reason_;
   }
-  End end{!failure_.has_value(), failure_.value_or(stop_reason_)};
+  End end{!failure_.has_value(), failure_.value_or(stop_reason_), bad_input_};
   if (!stragglers.empty()) {
     end.reason += "; did not end in time: " + stragglers;
   }
@@ -174,6 +183,7 @@ void CoordinatorState::end() {
   control::Ended ended;
   ended.set_succeeded(end.succeeded);
   ended.set_reason(end.reason);
+  ended.set_bad_input(end.bad_input);
   tell_all(ended);
   actions_.emplace_back(end);
 }

@@ -91,7 +91,10 @@ void CoordinatorState::join(ConnectionId connection, const control::Join& join) 
     const bool known = record != nullptr && record->info.incarnation == join.incarnation();
     fenced.set_reason(known ? fmt::format("the coordinator gave this process up: {}", record->reason)
                             : "the coordinator does not know this process");
-    fenced.set_come_again(known && record->may_come_again);
+    if (known && record->may_come_again) {
+      fenced.set_come_again(true);
+      record->expected_until = now_ + rules_.replacement_limit;  // it lives, but has its step to end first
+    }
     actions_.emplace_back(Send{connection, std::make_shared<const ControlMessage>(fenced)});
     actions_.emplace_back(Close{connection, "is no member any more"});
     return;

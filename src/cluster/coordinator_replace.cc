@@ -128,7 +128,8 @@ void CoordinatorState::replacement_failed(Record& standby, const std::string& wh
 }
 
 void CoordinatorState::look_for_replacements() {
-  if (starting_newcomers_ + starting_servers_ > 0 && now_ - starting_since_ >= rules_.join_limit) {
+  if (phase_ == Phase::running && starting_newcomers_ + starting_servers_ > 0 &&
+      now_ - starting_since_ >= rules_.join_limit) {
     const std::string text = fmt::format("a process that was started has not come within {:.0f} s",
                                          std::chrono::duration<double>(rules_.join_limit).count());
     starting_newcomers_ = starting_servers_ = 0;

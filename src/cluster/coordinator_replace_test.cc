@@ -52,7 +52,7 @@ class CutJob : public SimulatedJob {
     return worker;
   }
   void take_over(ConnectionId standby) {
-    leave(standby, true, "takes over");
+    leave(standby, true, kTakesOver);
     beating.erase(standby);
   }
   control::View view() { return last<control::View>(workers[0]); }

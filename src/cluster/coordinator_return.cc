@@ -47,6 +47,11 @@ control::SavedJob CoordinatorState::saved() const {
   job.set_no_workers(no_workers_);
   job.set_failed(failure_.has_value());
   job.set_failure(failure_.value_or(""));
+  job.set_bad_input(bad_input_);
+  job.set_last_worker_was_lost(last_worker_was_lost_);
+  for (const std::uint64_t launch : ended_unjoined_) {
+    job.add_ended_unjoined(launch);
+  }
   *job.mutable_servers() = server_history_;
   for (const std::string& event : chaos_done_) {
     job.add_chaos_done(event);
@@ -61,6 +66,7 @@ control::SavedJob CoordinatorState::saved() const {
     member.set_nonce(record.nonce);
     member.set_launch(record.launch);
     member.set_succeeded(record.succeeded);
+    member.set_bad_input(record.bad_input);
     member.set_reason(record.reason);
     member.set_leaving(record.leaving);
     member.set_grows(record.grows);
@@ -90,12 +96,15 @@ void CoordinatorState::restore(const control::SavedJob& before) {
   missing_copies_ = static_cast<int>(before.missing_copies());
   broken_copies_.insert(before.broken_copies().begin(), before.broken_copies().end());
   shares_ = before.shares();
+  last_worker_was_lost_ = before.last_worker_was_lost();
+  ended_unjoined_.insert(before.ended_unjoined().begin(), before.ended_unjoined().end());
   starting_since_ = now_;
   server_history_ = before.servers();
   server_history_.set_term(term_);
   chaos_done_.insert(before.chaos_done().begin(), before.chaos_done().end());
   if (before.failed()) {
     failure_ = before.failure();
+    bad_input_ = before.bad_input();
   }
   if (view_number_ > 0) {
     roster_.begin();
@@ -110,6 +119,7 @@ void CoordinatorState::restore(const control::SavedJob& before) {
     record.nonce = saved.nonce();
     record.launch = saved.launch();
     record.succeeded = saved.succeeded();
+    record.bad_input = saved.bad_input();
     record.reason = saved.reason();
     record.leaving = saved.leaving();
     record.grows = saved.grows();

@@ -136,6 +136,7 @@ std::string CoordinatorState::scale_workers(int wanted, std::string& done) {
   }
   if (wanted >= 1 && wanted <= now) {
     missing_copies_ = 0;  // so few are wanted
+    unsaved_ = true;
   }
   if (wanted < 1 || wanted == now) {
     return {};
@@ -163,8 +164,8 @@ std::string CoordinatorState::scale_workers(int wanted, std::string& done) {
 
 std::string CoordinatorState::scale_servers(int wanted, std::string& done) {
   const int now = roster_.staying(Role::server) + starting_servers_;
-  if (wanted >= 1 && wanted <= now) {
-    missing_servers_ = 0;  // so few are wanted
+  if (wanted == now) {
+    miss_servers_of(wanted);
   }
   if (wanted < 1 || wanted == now) {
     return {};
@@ -189,8 +190,14 @@ std::string CoordinatorState::scale_servers(int wanted, std::string& done) {
     }
     names += fmt::format("{}server {}", names.empty() ? "" : ", ", leaver.info.rank.value);
   }
+  miss_servers_of(wanted);
   done = fmt::format("{} → {}: {} leave{}", counted_servers(now), wanted, names, to_go == 1 ? "s" : "");
   return {};
+}
+
+void CoordinatorState::miss_servers_of(int wanted) {
+  missing_servers_ = std::max(0, wanted - roster_.staying(Role::server));  // those that are on their way, too
+  unsaved_ = true;
 }
 
 std::string CoordinatorState::have_leave(int workers) {

@@ -127,7 +127,8 @@ void CoordinatorState::look_for_who_does_not_come() {
   }
   std::vector<Record*> missing;
   for (auto& [id, record] : roster_.records()) {
-    if (is_expected(record) && now_ >= record.expected_until) {
+    const bool is_gone = record.may_come_again && look_for_process(record) == ProcessSight::gone;
+    if (is_expected(record) && (is_gone || now_ >= record.expected_until)) {
       missing.push_back(&record);
     }
   }

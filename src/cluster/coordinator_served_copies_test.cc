@@ -14,7 +14,8 @@ using Ms = std::chrono::milliseconds;
 /// A job of so many copies and two servers, with a launcher that may start so many processes in the places of others.
 class ServedCopies : public SimulatedJob {
  public:
-  explicit ServedCopies(int copies, int restarts = 0)
+  explicit ServedCopies(int copies, int restarts = 0,
+                        const std::function<ProcessSight(const ProcessIdentity&)>& look_for_process = {})
       : SimulatedJob({.workers = 2 * copies,
                       .servers = 2,
                       .parts = 2,
@@ -23,7 +24,8 @@ class ServedCopies : public SimulatedJob {
                       .workers_may_leave = true,
                       .servers_may_change = true,
                       .launcher_starts_workers = true,
-                      .restarts = restarts}) {
+                      .restarts = restarts,
+                      .look_for_process = look_for_process}) {
     launcher = join(control::LAUNCHER);
     for (int i = 0; i < 2 * copies; ++i) {
       workers.push_back(join());
@@ -72,7 +74,7 @@ class ServedCopies : public SimulatedJob {
   }
   /// Who waited becomes a worker, as it was called to.
   ConnectionId take_over(ConnectionId standby, ConnectionId process, int rank) {
-    leave(standby, true, "takes over");
+    leave(standby, true, kTakesOver);
     beating.erase(standby);
     return again(process, control::WORKER, rank);
   }
@@ -130,6 +132,58 @@ TEST(ServedCopies, HaveAProcessStartedForEachWorkerThatIsMissingAndNoMore) {
   EXPECT_GE(job.called(left), 0);
   EXPECT_GE(job.called(came), 0);
   EXPECT_EQ(job.started(), 0);
+}
+
+TEST(ServedCopies, GiveWhoLivesTheTimeToEndItsStep) {
+  ServedCopies job(2, 3);
+  job.close(job.workers[0]);  // its link is down for a moment
+  job.beating.erase(job.workers[0]);
+  job.kill(job.workers[1]);
+  EXPECT_EQ(job.started(), 1);
+  control::Join back = job.back(job.last<control::Welcome>(job.workers[0]));
+  EXPECT_TRUE(job.last<control::Fenced>(job.join(back)).come_again());
+  job.pass(Ms(15'000));
+  EXPECT_EQ(job.started(), 0);
+  EXPECT_THAT(job.notices(), testing::Not(testing::Contains(HasSubstr("did not come again"))));
+}
+
+TEST(ServedCopies, DoNotWaitForWhoeverIsSeenToBeGone) {
+  std::set<std::int64_t> gone;
+  ServedCopies job(2, 3, [&](const ProcessIdentity& process) {
+    return gone.contains(process.pid) ? ProcessSight::gone : ProcessSight::runs;
+  });
+  job.close(job.workers[0]);
+  job.kill(job.workers[1]);
+  EXPECT_EQ(job.started(), 1);
+  gone.insert(1000 + static_cast<std::int64_t>(job.workers[0].value));
+  job.pass(Ms(100));
+  EXPECT_EQ(job.started(), 1);
+}
+
+TEST(ServedCopies, CountAProcessThatEndedBeforeItJoinedOnceHoweverOftenThatIsSaid) {
+  ServedCopies job(2, 3);
+  job.kill(job.workers[1]);
+  (void)job.again(job.workers[0]);
+  EXPECT_EQ(job.started(), 1);
+  job.exit(job.launcher, ConnectionId{500}, 9);
+  EXPECT_EQ(job.started(), 1);
+  Successor next(job, {job.launcher, job.workers[2], job.workers[3]});
+  next.exit(next.launcher, ConnectionId{500}, 9);
+  next.pass(Ms(100));
+  EXPECT_THAT(next.take<control::Order>(next.launcher), IsEmpty());
+}
+
+TEST(ServedCopies, DoNotWaitForOneWhoWasAboutToGoWhenItWasCalled) {
+  ServedCopies job(2, 3);
+  job.kill(job.workers[1]);
+  const auto left = job.again(job.workers[0]);
+  const auto came = job.newcomer();
+  ASSERT_GE(job.called(left), 0);
+  (void)job.started();
+  job.leave(came, true, "was not needed");
+  job.beating.erase(came);
+  job.pass(Ms(100));
+  EXPECT_EQ(job.started(), 1);
 }
 
 TEST(ServedCopies, HaveAnotherStartedWhenOneThatWaitsOrWasStartedDies) {
@@ -282,9 +336,9 @@ TEST(ServedCopies, StartNobodyForOneWhoIsOnItsWayToACopyThatBroke) {
   const auto came = job.newcomer();
   ASSERT_GE(job.called(left), 0);
   ASSERT_GE(job.called(came), 0);
-  job.leave(left, true, "takes over");
+  job.leave(left, true, kTakesOver);
   job.beating.erase(left);
-  job.leave(came, true, "takes over");
+  job.leave(came, true, kTakesOver);
   job.beating.erase(came);
   job.exit(job.launcher, job.workers[0], 9);
   job.pass(Ms(1000));

@@ -309,35 +309,62 @@ TEST(CoordinatorServers, ADeadWorkerIsReplacedUnlessItTookAllParametersAlong) {
   }
 }
 
-/// A launcher may start one process in the place of another.
-const JobRules kReplacing = {.workers = 1,
-                             .servers = 2,
-                             .has_launcher = true,
-                             .servers_may_change = true,
-                             .launcher_starts_workers = true,
-                             .restarts = 1};
-
-TEST(CoordinatorServers, ADeadServerIsReplacedIfAnotherHasWhatItHeldAsOftenAsProcessesMayBeStarted) {
-  SimulatedJob job(kReplacing);
-  const auto launcher = job.join(control::LAUNCHER);
-  const auto worker = job.join();
-  const auto first = job.join(control::SERVER);
-  const auto second = job.join(control::SERVER);
-  const auto lose = [&](ConnectionId server, std::set<ConnectionId> others) {
-    job.beating = std::move(others);
-    job.close(server);
-    job.pass(Ms(600));
+/// Two servers, whose launcher may start others in their places.
+struct ReplacingJob {
+  explicit ReplacingJob(int restarts)
+      : job({.workers = 1,
+             .servers = 2,
+             .has_launcher = true,
+             .servers_may_change = true,
+             .launcher_starts_workers = true,
+             .restarts = restarts}) {
+    job.beating = {launcher, worker, first, second};
+  }
+  /// Servers that the launcher was told to start since the last call.
+  std::vector<control::Order> started() {
     std::vector<control::Order> starts = job.take<control::Order>(launcher);
     std::erase_if(starts, [](const control::Order& order) { return order.what() != control::Order::START; });
     return starts;
-  };
-  const auto starts = lose(first, {launcher, worker, second});
+  }
+  std::vector<control::Order> kill(ConnectionId server) {
+    job.beating.erase(server);
+    job.close(server);
+    job.exit(launcher, server, 9, false, kStartedServer);
+    return started();
+  }
+  std::vector<control::Order> scale(int servers) {
+    control::Order order;
+    order.set_what(control::Order::SCALE);
+    order.set_servers(servers);
+    job.say(observer, order);
+    return started();
+  }
+  SimulatedJob job;
+  ConnectionId launcher = job.join(control::LAUNCHER);
+  ConnectionId worker = job.join();
+  ConnectionId first = job.join(control::SERVER);
+  ConnectionId second = job.join(control::SERVER);
+  ConnectionId observer = job.join(control::OBSERVER);
+};
+
+TEST(CoordinatorServers, ADeadServerIsReplacedIfAnotherHasWhatItHeldAsOftenAsProcessesMayBeStarted) {
+  ReplacingJob replacing(1);
+  const auto starts = replacing.kill(replacing.first);
   ASSERT_EQ(starts.size(), 1U);
   EXPECT_EQ(starts[0].workers(), 0);
   EXPECT_EQ(starts[0].servers(), 1);
   EXPECT_THAT(starts[0].reason(), testing::HasSubstr("server 1 (pid "));
   EXPECT_THAT(starts[0].reason(), testing::HasSubstr("is replaced (1 of 1 restarts)"));
-  EXPECT_THAT(lose(second, {launcher, worker}), testing::IsEmpty());
+  EXPECT_THAT(replacing.kill(replacing.second), testing::IsEmpty());
+}
+
+TEST(CoordinatorServers, OneThatIsOnItsWayIsMissedAlsoWhenNoMoreAreWantedThanThat) {
+  ReplacingJob replacing(2);
+  EXPECT_THAT(replacing.kill(replacing.second), testing::SizeIs(1));
+  EXPECT_THAT(replacing.scale(2), testing::IsEmpty());
+  EXPECT_EQ(replacing.job.last<control::OrderAnswer>(replacing.observer).text(), "1 worker, 2 servers, as it is");
+  replacing.job.exit(replacing.launcher, ConnectionId{500}, 9, false, kStartedServer);  // before it joined
+  EXPECT_THAT(replacing.started(), testing::SizeIs(1));
 }
 
 TEST(CoordinatorServers, ADeadWorkersLeaseIsGivenToOthersWhenAllThatLiveHaveFencedIt) {
@@ -382,26 +409,9 @@ TEST(CoordinatorServers, WhoDiesBeforeItHasFencedAnotherIsNotWaitedFor) {
 }
 
 TEST(CoordinatorServers, AServerThatDiesWhileAnotherIsStartedIsReplacedToo) {
-  SimulatedJob job(kReplacing);
-  const auto launcher = job.join(control::LAUNCHER);
-  job.beating = {launcher, job.join(), job.join(control::SERVER)};
-  const auto victim = job.join(control::SERVER);
-  const auto observer = job.join(control::OBSERVER);
-  control::Order order;
-  order.set_what(control::Order::SCALE);
-  order.set_servers(3);
-  job.say(observer, order);
-  const auto servers_started = [&] {
-    int servers = 0;
-    for (const control::Order& told : job.take<control::Order>(launcher)) {
-      servers += told.what() == control::Order::START ? told.servers() : 0;
-    }
-    return servers;
-  };
-  EXPECT_EQ(servers_started(), 1);
-  job.close(victim);
-  job.exit(launcher, victim, 9);
-  EXPECT_EQ(servers_started(), 1);
+  ReplacingJob replacing(1);
+  EXPECT_THAT(replacing.scale(3), testing::SizeIs(1));
+  EXPECT_THAT(replacing.kill(replacing.second), testing::SizeIs(1));
 }
 
 }  // namespace

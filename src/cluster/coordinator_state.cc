@@ -169,7 +169,9 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   roster_.disconnect(record);
   record.state = Record::State::left;
   record.succeeded = leave.succeeded();
+  record.bad_input = leave.bad_input();
   record.reason = leave.result();
+  last_worker_was_lost_ = last_worker_was_lost_ && record.info.role != Role::worker;
   record.outbox.clear();
   unsaved_ = true;
   if (record.info.role == Role::observer) {
@@ -182,7 +184,7 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
                                              leave.result().empty() ? "it said no more" : leave.result());
   log(text);
   if (record.info.role == Role::standby) {
-    if (!leave.succeeded() && record.leaving) {
+    if (record.leaving && leave.result() != kTakesOver) {  // it was about to go when it was called
       replacement_failed(record, leave.result());
     }
     return;
@@ -197,7 +199,7 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   if (phase_ == Phase::joining) {
     roster_.vacate(record);
     if (!leave.succeeded()) {
-      fail(text);
+      fail(text, leave.bad_input());
     }
     return;
   }

@@ -59,6 +59,7 @@ class CoordinatorState {
   struct End {
     bool succeeded = false;
     std::string reason;
+    bool bad_input = false;  ///< the reason is of one that failed for what the user gave it
   };
   /// To be durable before the actions after it are carried out.
   struct Persist {
@@ -127,8 +128,9 @@ class CoordinatorState {
 
   // coordinator_death.cc
   void look_for_the_dead();
-  /// Of who joins; empty when it cannot be seen from here.
-  std::string process_of(const control::Join& join) const;
+  /// Of who joins; host 0 when it cannot be seen from here.
+  ProcessIdentity process_of(const control::Join& join) const;
+  ProcessSight look_for_process(const Record& record) const;
   /// The end of its process is seen by nobody but this machine.
   bool ends_unseen(const Record& record) const;
   void declare_dead_by_exit(Record& record);
@@ -170,6 +172,8 @@ class CoordinatorState {
   control::OrderAnswer order_server_to_leave(const Record& server);
   /// As many servers leave, or are started, as it takes. Why not, or what is done about it in `done`.
   std::string scale_servers(int wanted, std::string& done);
+  /// So many servers are wanted from now on: whoever is not there is missing.
+  void miss_servers_of(int wanted);
 
   // coordinator_return.cc
   void restore(const control::SavedJob& before);
@@ -275,10 +279,12 @@ class CoordinatorState {
   int awaited_for_a_copy() const;
   /// A worker has left because there was nothing more to do.
   bool is_done() const;
+  /// No worker is left, and those who went did so because the job was over for them.
+  bool workers_ended() const;
 
   /// Asks a worker, and its mates of one copy of the network, to leave; or says why not.
   control::OrderAnswer order_to_leave(const control::Order& order);
-  void fail(const std::string& reason);
+  void fail(const std::string& reason, bool bad_input = false);
   void end();
   void change_view(const std::string& reason, std::chrono::milliseconds delay);
   void issue_view();
@@ -315,23 +321,26 @@ class CoordinatorState {
   std::optional<Clock::time_point> view_due_;
   std::vector<std::string> view_reasons_;
 
-  int starting_ = 0;                       // workers that the launcher was told to start, and that have not come
-  int starting_servers_ = 0;               // likewise
-  int starting_newcomers_ = 0;             // likewise workers for more copies of the network: nobody waits for them
-  int most_workers_ = 0;                   // that shall go on, where a network is cut; 0: all
-  Clock::time_point starting_since_ = {};  // when it was last told so
-  int restarts_used_;                      // of the job, and of workers
-  int missing_servers_ = 0;                // that were lost or wanted, and have not come
-  std::string lost_server_;                // the last of them
-  int missing_copies_ = 0;                 // of the network, likewise: these five where copies come whole
-  std::string lost_worker_;                // the last, in whose place one may be started
-  std::set<int> broken_copies_;            // that lost a worker, or one who was to be
+  int starting_ = 0;                        // workers that the launcher was told to start, and that have not come
+  int starting_servers_ = 0;                // likewise
+  int starting_newcomers_ = 0;              // likewise workers for more copies of the network: nobody waits for them
+  int most_workers_ = 0;                    // that shall go on, where a network is cut; 0: all
+  Clock::time_point starting_since_ = {};   // when it was last told so
+  std::set<std::uint64_t> ended_unjoined_;  // launch numbers of such processes
+  int restarts_used_;                       // of the job, and of workers
+  int missing_servers_ = 0;                 // that were lost or wanted, and have not come
+  std::string lost_server_;                 // the last of them
+  int missing_copies_ = 0;                  // of the network, likewise: these five where copies come whole
+  std::string lost_worker_;                 // the last, in whose place one may be started
+  std::set<int> broken_copies_;             // that lost a worker, or one who was to be
   std::optional<Clock::time_point> without_workers_since_;
   std::string shares_;  // of a network that is cut, where they were measured
 
   bool no_workers_ = false;  // and some there were
   std::string stop_reason_;
   std::optional<std::string> failure_;  // the first
+  bool bad_input_ = false;              // is why
+  bool last_worker_was_lost_ = false;   // of those that went
   std::chrono::milliseconds stop_limit_{0};
   Clock::time_point stop_deadline_;
 

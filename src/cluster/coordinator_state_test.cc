@@ -80,6 +80,36 @@ TEST(CoordinatorState, EndsBadlyWhenAllWorkersAreLostOrOneFailed) {
   EXPECT_EQ(failed.end()->reason, "worker 1 (pid 1002 on alpha) failed: the loss is not finite");
 }
 
+TEST(CoordinatorState, SaysThatItEndedForBadInputOnlyWhenThatIsWhatEndedIt) {
+  SimulatedJob unreadable({.workers = 2, .has_launcher = true});
+  const auto launcher = unreadable.join(control::LAUNCHER);
+  const auto one = unreadable.join();
+  unreadable.leave(unreadable.join(), false, "data.csv: no such file", true);
+  unreadable.leave(one, false, "data.csv: no such file", true);
+  EXPECT_TRUE(unreadable.last<control::Ended>(launcher).bad_input());
+
+  SimulatedJob killed({.workers = 2, .has_launcher = true});
+  const auto its_launcher = killed.join(control::LAUNCHER);
+  const auto trains_on = killed.join();
+  killed.leave(killed.join(), false, "data.csv: no such file", true);
+  killed.pass(Ms(100));
+  killed.close(trains_on);
+  killed.pass(Ms(1000));
+  const auto ended = killed.last<control::Ended>(its_launcher);
+  EXPECT_FALSE(ended.bad_input());
+  EXPECT_EQ(ended.reason(), "all workers are lost");
+}
+
+TEST(CoordinatorState, OneThatDiesWhenOthersAreDoneSpoilsNothing) {
+  SimulatedJob job({.workers = 2});
+  const auto dies = job.join();
+  job.leave(job.join(), true, kAllDone);
+  job.close(dies);
+  job.pass(Ms(1000));
+  ASSERT_TRUE(job.end());
+  EXPECT_TRUE(job.end()->succeeded);
+}
+
 TEST(CoordinatorState, TellsWhoIsStillThereThatItIsOver) {
   SimulatedJob job({.workers = 1, .has_launcher = true});
   const auto launcher = job.join(control::LAUNCHER);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process_identity.h"
 #include "cluster/chaos_script.h"
 
 namespace distbelief {
@@ -56,9 +57,10 @@ struct JobRules {
   std::chrono::milliseconds return_grace{5'000};   ///< of a coordinator that came back: until then nobody is missed
   std::chrono::milliseconds return_limit{30'000};  ///< how long members wait for one to come back
 
-  /// process_identity(), or null: nobody looks. A member that is seen from here is dead when its connection is closed
-  /// and its process gone, and has the time of one that is silent as long as it is not: a machine may just be busy.
-  std::function<std::string(std::int64_t pid)> process_identity = {};
+  /// base/process_identity.h's, or null: nobody looks. A member that is seen from here is dead when its connection is
+  /// closed and its process gone, and has the time of one that is silent as long as it runs: a machine may just be
+  /// busy.
+  std::function<ProcessSight(const ProcessIdentity& process)> look_for_process = {};
 
   /// Samples that a certain worker is given as long as it lives, whoever asks: --chaos has plans for it there.
   std::vector<ChaosScript::Rendezvous> rendezvous = {};

@@ -156,8 +156,8 @@ void Member::chaos_due(const std::string& event) {
 bool Member::flush(Clock::time_point deadline) { return session_->flush(deadline); }
 void Member::cut_off(Clock::time_point until) { session_->cut_off(until); }
 
-bool Member::leave(bool succeeded, const std::string& result, Clock::time_point deadline) {
-  return session_->leave(succeeded, result, deadline);
+bool Member::leave(bool succeeded, const std::string& result, Clock::time_point deadline, bool bad_input) {
+  return session_->leave(succeeded, result, deadline, bad_input);
 }
 
 }  // namespace distbelief

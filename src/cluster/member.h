@@ -49,6 +49,7 @@ struct Notice {
 struct JobEnded {
   bool succeeded = false;
   std::string reason = {};
+  bool bad_input = false;  ///< the reason is of a process that failed for what the user gave it
 };
 /// There is no way back to the coordinator: it is gone and none came back in time, or (`fenced`) it gave this process
 /// up. The process should end.
@@ -85,6 +86,9 @@ struct JoinRequest {
   /// nothing when that is not known. Called on the member's thread, and by join(). The coordinator is then waited for
   /// as long as return_limit, also when nothing is heard of its machine.
   std::function<std::optional<JobFile>(Clock::time_point deadline)> find_coordinator = {};
+
+  /// Asked by join() between two attempts: true ends it.
+  std::function<bool()> gives_up = {};
 
   std::chrono::milliseconds silence_limit{2'500};  ///< then the connection is taken for broken, and a new one made
   /// Nothing is heard of the machine that the coordinator is on, for so long: it is lost.
@@ -179,8 +183,9 @@ class Member {
   /// goes on, unless the coordinator has given this process up, or is itself taken for lost.
   void cut_off(Clock::time_point until);
 
-  /// The last word: no events follow. True when the coordinator has it and everything said before.
-  bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);
+  /// The last word: no events follow. True when the coordinator has it and everything said before. `bad_input`: that is
+  /// why it has not succeeded.
+  bool leave(bool succeeded, const std::string& result, Clock::time_point deadline, bool bad_input = false);
 
  private:
   class Session;

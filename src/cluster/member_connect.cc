@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/process_identity.h"
 #include "cluster/member_session.h"
-#include "cluster/process_identity.h"
 
 namespace distbelief {
 namespace {
@@ -32,7 +32,7 @@ Member::Session::Opened Member::Session::open(Clock::time_point deadline) {
     if (reason.empty() || Clock::now() < limit) {  // that time ran out tells less than what was seen before
       reason = tried.reason;
     }
-    if (Clock::now() + kBetweenAttempts >= deadline) {
+    if (Clock::now() + kBetweenAttempts >= deadline || (request_.gives_up && request_.gives_up())) {
       return {.problem = fmt::format("no coordinator was reached: {}", reason)};
     }
     follow_coordinator();
@@ -104,7 +104,7 @@ control::Join Member::Session::make_join() const {
   join.set_configuration(request_.configuration);
   join.set_host(request_.host);
   join.set_pid(request_.pid);
-  join.set_process(process_identity(request_.pid));
+  join.set_process(identify_this_process().text());
   join.set_role(to_wire(request_.role));
   join.set_rank(request_.rank.value);
   join.set_facts(request_.facts);

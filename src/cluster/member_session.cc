@@ -300,7 +300,7 @@ bool Member::Session::on(const control::Notice& notice) {
 }
 
 bool Member::Session::on(const control::Ended& ended) {
-  end(JobEnded{ended.succeeded(), ended.reason()});
+  end(JobEnded{ended.succeeded(), ended.reason(), ended.bad_input()});
   return false;
 }
 
@@ -403,7 +403,7 @@ void Member::Session::cut_off(Clock::time_point until) {
   changed_.notify_all();
 }
 
-bool Member::Session::leave(bool succeeded, const std::string& result, Clock::time_point deadline) {
+bool Member::Session::leave(bool succeeded, const std::string& result, Clock::time_point deadline, bool bad_input) {
   std::unique_lock lock(mutex_);
   if (over_) {
     return false;
@@ -412,6 +412,7 @@ bool Member::Session::leave(bool succeeded, const std::string& result, Clock::ti
     control::Leave leave;
     leave.set_succeeded(succeeded);
     leave.set_result(result);
+    leave.set_bad_input(bad_input);
     say_locked(leave);
   }
   changed_.wait_until(lock, deadline, [&] { return over_ || outbox_.waiting().empty(); });

@@ -44,7 +44,7 @@ class Member::Session {
   std::optional<std::string> request_configuration(Clock::time_point deadline);
   bool flush(Clock::time_point deadline);
   void cut_off(Clock::time_point until);
-  bool leave(bool succeeded, const std::string& result, Clock::time_point deadline);
+  bool leave(bool succeeded, const std::string& result, Clock::time_point deadline, bool bad_input);
   /// A numbered message: it arrives once at each coordinator that is there long enough, unless it had answered it.
   void say(ControlMessage message);
   void say_notice(const std::string& text);

@@ -43,6 +43,9 @@ inline constexpr const char* kAllDone = "finished";
 /// The same of one that was to stop before it had all those that it begins with.
 inline constexpr const char* kNeverBegan = "stopped before training began";
 
+/// The last word of a standby that was called, before it joins as a worker.
+inline constexpr const char* kTakesOver = "takes over";
+
 /// What the launcher calls those that it starts because the coordinator says so; a number follows.
 inline constexpr const char* kStartedWorker = "newcomer";
 inline constexpr const char* kStartedServer = "new server";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process_identity.h"
 #include "cluster/outbox.h"
 #include "transport/socket/message_server.h"
 
@@ -22,7 +23,7 @@ struct Record {
   State state = State::alive;
   std::uint64_t nonce = 0;
   std::uint64_t launch = 0;
-  std::string process = {};      ///< see process_identity(); empty: it cannot be seen from here
+  ProcessIdentity process = {};  ///< when it joined; host 0: it could not be seen from here
   std::uint64_t term = 0;        ///< in which it joined; 0: under a coordinator before
   ConnectionId connection = {};  ///< 0: none
   Outbox outbox = {};
@@ -46,6 +47,7 @@ struct Record {
   bool makes_copy = false;      ///< it was called for that, not in another's place
   bool refusal_told = false;    ///< that it cannot leave
   bool succeeded = false;       ///< of one that left
+  bool bad_input = false;       ///< likewise: it failed for what the user gave it
   std::string reason = {};      ///< of one that left or was lost
 
   bool living() const { return state == State::alive || state == State::reconnecting; }

@@ -62,8 +62,7 @@ class SimulatedJob {
     return join;
   }
 
-  /// See process_identity().
-  static std::string process_of(std::int64_t pid) { return "process " + std::to_string(pid); }
+  static ProcessIdentity process_of(std::int64_t pid) { return {.host = 1, .started = 1, .pid = pid}; }
 
   /// A process that connects and asks; its pid is 1000 + the connection's number, and its launch number that without
   /// 1000.
@@ -74,7 +73,7 @@ class SimulatedJob {
       join.set_launch(connection.value);
     }
     if (join.process().empty()) {
-      join.set_process(process_of(join.pid()));
+      join.set_process(process_of(join.pid()).text());
     }
     say(connection, join);
     return connection;
@@ -117,10 +116,12 @@ class SimulatedJob {
     exit.set_starts_again(starts_again);
     say(launcher, exit);
   }
-  void leave(ConnectionId connection, bool succeeded = true, const std::string& result = "done") {
+  void leave(ConnectionId connection, bool succeeded = true, const std::string& result = "done",
+             bool bad_input = false) {
     control::Leave leave;
     leave.set_succeeded(succeeded);
     leave.set_result(result);
+    leave.set_bad_input(bad_input);
     say(connection, leave);
   }
 

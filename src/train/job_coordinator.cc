@@ -10,7 +10,6 @@
 #include "cluster/etcd_guard.h"
 #include "cluster/etcd_store.h"
 #include "cluster/job_file.h"
-#include "cluster/process_identity.h"
 #include "train/core_share.h"
 #include "train/job_hosts.h"
 #include "train/job_invitation.h"
@@ -175,7 +174,7 @@ JobRules rules_of_job(const RunConfig& config, const std::string& version) {
   if (!config.store.empty()) {
     rules.return_limit = kReturnLimit;  // somebody elsewhere may have to find out first
   }
-  rules.process_identity = process_identity;
+  rules.look_for_process = look_for;
   return rules;
 }
 

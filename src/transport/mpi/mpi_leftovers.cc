@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "transport/mpi/process_identity.h"
+#include "base/process_identity.h"
 
 namespace distbelief {
 namespace {

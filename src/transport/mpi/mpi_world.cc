@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "transport/mpi/process_identity.h"
+#include "base/process_identity.h"
 
 namespace distbelief {
 namespace {
@@ -120,7 +120,7 @@ const std::string& MpiWorld::library() const { return state_->library; }
 
 bool MpiWorld::is_certainly_dead(Rank rank) const {
   check(rank.value >= 0 && rank.value < state_->size, "a rank of this job");
-  return distbelief::is_certainly_dead(state_->processes[static_cast<std::size_t>(rank.value)]);
+  return look_for(state_->processes[static_cast<std::size_t>(rank.value)]) == ProcessSight::gone;
 }
 
 void MpiWorld::leave_without_finalize() { state_->unclean = true; }

@@ -1,4 +1,4 @@
-#include "transport/mpi/process_identity.h"
+#include "base/process_identity.h"
 
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -15,21 +15,29 @@ TEST(ProcessIdentity, FindsThisProcessAlive) {
   EXPECT_NE(self.host, 0U);
   EXPECT_EQ(self.pid, ::getpid());
   EXPECT_EQ(self, identify_this_process());
-  EXPECT_FALSE(is_certainly_dead(self));
+  EXPECT_EQ(look_for(self), ProcessSight::runs);
 }
 
 TEST(ProcessIdentity, IsNotFooledByAPidThatWasGivenOutAgain) {
   ProcessIdentity other = identify_this_process();
   ++other.started;
-  EXPECT_TRUE(is_certainly_dead(other));
+  EXPECT_EQ(look_for(other), ProcessSight::gone);
 }
 
 TEST(ProcessIdentity, KnowsNothingOfOtherHosts) {
   ProcessIdentity other = identify_this_process();
   ++other.host;
   other.pid = 1 << 30;
-  EXPECT_FALSE(is_certainly_dead(other));
-  EXPECT_FALSE(is_certainly_dead(ProcessIdentity{}));
+  EXPECT_EQ(look_for(other), ProcessSight::unseen);
+  EXPECT_EQ(look_for(ProcessIdentity{}), ProcessSight::unseen);
+}
+
+TEST(ProcessIdentity, TravelsAsText) {
+  const ProcessIdentity self = identify_this_process();
+  EXPECT_EQ(ProcessIdentity::parse(self.text()), self);
+  for (const char* other : {"", "7", "7 8", "7 8 0", "7 8 -3", "some words"}) {
+    EXPECT_EQ(ProcessIdentity::parse(other), ProcessIdentity{}) << other;
+  }
 }
 
 TEST(ProcessIdentity, CountsAZombieAsDead) {
@@ -41,10 +49,10 @@ TEST(ProcessIdentity, CountsAZombieAsDead) {
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);  // ended, and not yet reaped
   ProcessIdentity process = identify_this_process();
   process.pid = child;
-  EXPECT_TRUE(is_certainly_dead(process));
+  EXPECT_EQ(look_for(process), ProcessSight::gone);
   EXPECT_TRUE(is_gone(child));
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  EXPECT_TRUE(is_certainly_dead(process));
+  EXPECT_EQ(look_for(process), ProcessSight::gone);
   EXPECT_TRUE(is_gone(child));
   EXPECT_FALSE(is_gone(::getpid()));
 }
