@@ -58,8 +58,10 @@ class ShowRun : public RunObserver {
     };
     part("validation", report.validation_loss, report.validation_accuracy);
     part("test", report.test_loss, report.test_accuracy);
-    line +=
-        fmt::format("   {} samples/s{}", short_number(report.samples_per_second), report.best ? "   best so far" : "");
+    if (report.samples_per_second > 0) {  // else it ended while nobody measured
+      line += fmt::format("   {} samples/s", short_number(report.samples_per_second));
+    }
+    line += report.best ? "   best so far" : "";
     progress_.line(line);
   }
   void note(std::string_view text) override { progress_.line(text); }
@@ -131,8 +133,8 @@ struct TrainArguments {
   GivenConfig given;
 };
 
-/// Threads that the program chose for the processes of a run are chosen anew for others that it goes on as.
-void choose_threads_anew(const RunConfig& before, const GivenConfig& given, RunConfig& config) {
+/// Threads that the program chose for the processes of a run are chosen anew for others that it goes on as: `workers`.
+void choose_threads_anew(const RunConfig& before, const GivenConfig& given, std::int64_t workers, RunConfig& config) {
   RunConfig asked = before;
   asked.threads = 0;
   asked.thread_mode = "auto";
@@ -141,7 +143,7 @@ void choose_threads_anew(const RunConfig& before, const GivenConfig& given, RunC
   if (is_one_now && !is_of_one_process(before.algorithm) && asked.threads == 0) {
     config.threads = std::min<std::int64_t>(config.threads, usable_cores());
   }
-  if (is_one_now || (config.workers == before.workers && parts_of(config) == parts_of(before))) {
+  if (is_one_now || (workers == before.workers && parts_of(config) == parts_of(before))) {
     return;
   }
   config.threads = asked.threads;
@@ -151,7 +153,7 @@ void choose_threads_anew(const RunConfig& before, const GivenConfig& given, RunC
 }
 
 /// `asked` is how many workers the user asked for, 0 when nobody has said.
-RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
+RunConfig resolve(const TrainArguments& arguments, const MpiLauncher& launcher, std::int64_t& asked) {
   RunConfig config = arguments.resume.empty() ? RunConfig{} : config_of_run(arguments.resume);
   const RunConfig before = config;
   const std::int64_t workers = std::exchange(config.workers, 0);  // 0: nobody has said
@@ -178,7 +180,8 @@ RunConfig resolve(const TrainArguments& arguments, std::int64_t& asked) {
   asked = counted && (config.workers > 1 || !is_of_one_process(config.algorithm)) ? config.workers : 0;
   settle_hosts(config, workers);
   if (!arguments.resume.empty()) {
-    choose_threads_anew(before, arguments.given, config);
+    const std::int64_t servers = processes_of(config) - config.workers;
+    choose_threads_anew(before, arguments.given, launcher.size > 1 ? launcher.size - servers : config.workers, config);
   }
   settle_tls(config);
   return config;
@@ -253,7 +256,7 @@ void add_train_command(CLI::App& app, const Terminal& terminal, const JobPlace& 
       die_with_parent(place.launcher_pid, SIGTERM);  // one run of a comparison, which ends with a last checkpoint
     }
     std::int64_t asked = 0;
-    RunConfig config = resolve(*arguments, asked);
+    RunConfig config = resolve(*arguments, place.mpi, asked);
     ShowRun show(terminal, config);
     if (place.mpi.size > 1 && config.algorithm == "local") {
       config.algorithm = "allreduce";  // one process a rank; `local` would be as many runs of their own

@@ -231,7 +231,13 @@ LatestCheckpoint latest_checkpoint(const fs::path& folder) {
   return latest;
 }
 
-bool holds_checkpoints(const fs::path& folder) { return !checkpoints_in(folder).empty(); }
+bool holds_checkpoints(const fs::path& folder) {
+  try {
+    return !checkpoints_in(folder).empty();
+  } catch (const FileError&) {
+    return false;  // it cannot be read
+  }
+}
 
 void remove_partial_checkpoints(const fs::path& folder) {
   for (const fs::path& path : entries(folder)) {

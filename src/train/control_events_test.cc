@@ -150,6 +150,11 @@ TEST_F(Regroups, WithoutACoordinatorNobodyIsWaitedFor) {
   EXPECT_TRUE(events.fenced());
 }
 
+TEST_F(Regroups, ALostCoordinatorIsNamedAsWhatEndedTheRun) {
+  events(CoordinatorLost{.reason = "nobody answers"});
+  EXPECT_EQ(events.explain("seen"), "the coordinator is lost: nobody answers");
+}
+
 TEST(AllOrNone, ALossEndsAllForGood) {
   const auto fabrics = make_local_fabrics(3);
   ControlEvents events(Bond::all_or_none);

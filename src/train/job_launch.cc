@@ -30,9 +30,7 @@
 namespace distbelief {
 namespace {
 
-constexpr int kBadInput = 2;  // these three: exit codes
-constexpr int kLost = 4;
-constexpr int kInterrupted = 130;
+constexpr int kInterrupted = 130;  // exit code
 constexpr std::chrono::seconds kBeginPatience{30};
 constexpr std::chrono::milliseconds kTurn{50};
 constexpr std::chrono::milliseconds kShortTurn{5};
@@ -139,12 +137,7 @@ class Job {
     if (death_.empty() && ends.culprit && ends.ended[*ends.culprit].end.signal != 0) {
       note_death(ends.reason(), "", log_of(ends.ended[*ends.culprit].name));  // the coordinator, or mpirun itself
     }
-    const auto ended_with = [&ends](int code) {
-      return std::ranges::any_of(
-          ends.ended, [code](const Launcher::Ended& one) { return one.end.signal == 0 && one.end.exit_code == code; });
-    };
-    // Whoever died before, of that the job did not end.
-    const bool bad_input = !summary_ && !problem_.empty() && ended_with(kBadInput) && !ended_with(kLost);
+    const bool bad_input = !summary_ && bad_input_;  // whoever died before, of that the job did not end
     const bool died = !death_.empty() && !bad_input && (!summary_ || summary_->status == "lost");
     return {.summary = summary_,
             .failure = summary_    ? ""
@@ -163,7 +156,7 @@ class Job {
       member_->report_exit(exit);
     }
     if (exit.name == kCoordinatorName) {
-      hangs_from_ = Clock::now() + kNewCoordinatorPatience;
+      coordinator_ended();
     }
     if (exit.name == kCoordinatorName && exit.starts_again) {
       observer_.note(fmt::format("coordinator (pid {} on {}) {}: started again, training goes on", exit.pid, exit.host,
@@ -274,18 +267,26 @@ class Job {
     }
   }
 
+  void coordinator_ended() {
+    coordinator_ended_ = Clock::now();
+    ended_term_ = member_ != nullptr ? member_->term() : 0;
+  }
+
   /// One that hangs or was stopped is killed, and then started again as any that died, before members give it up. With
   /// a store it is that which says who may act.
   void watch_coordinator() {
     const Clock::time_point now = Clock::now();
     if (now - std::exchange(watched_at_, now) > kAway) {
-      hangs_from_ = std::max(hangs_from_, now + kCoordinatorPatience);
+      came_back_ = now;
     }
-    hangs_from_ = std::max(hangs_from_, member_->heard_at() + kCoordinatorPatience);
-    if (now < hangs_from_ || over_ || !config_.store.empty()) {
+    const bool has_answered = member_->term() != ended_term_;  // since the one before ended
+    const Clock::time_point hangs_from = has_answered
+                                             ? std::max(member_->heard_at(), came_back_) + kCoordinatorPatience
+                                             : std::max(coordinator_ended_, came_back_) + kNewCoordinatorPatience;
+    if (now < hangs_from || over_ || !config_.store.empty()) {
       return;
     }
-    hangs_from_ = now + kNewCoordinatorPatience;
+    coordinator_ended();
     if (launcher_.kill(kCoordinatorName)) {
       observer_.note(
           fmt::format("the coordinator has not answered for {} s: it is killed", kCoordinatorPatience.count()));
@@ -403,6 +404,7 @@ class Job {
       } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
         over_ = true;
         succeeded_ = ended->succeeded;
+        bad_input_ = ended->bad_input;
         if (!ended->succeeded && problem_.empty()) {
           problem_ = ended->reason;
         }
@@ -456,8 +458,10 @@ class Job {
   const std::function<std::optional<JobFile>(Clock::time_point)> find_coordinator_ = coordinator_finder(config_);
   JobFile job_;
   Clock::time_point next_search_ = {};
-  Clock::time_point hangs_from_ = {};  // the coordinator, if it says nothing until then
+  Clock::time_point coordinator_ended_ = {};  // the last one that did, in this term
+  std::uint64_t ended_term_ = 0;
   Clock::time_point watched_at_ = {};
+  Clock::time_point came_back_ = {};  // this process, which was stopped
   Inbox inbox_;
   std::unique_ptr<Member> member_;
   Launcher launcher_;
@@ -467,7 +471,8 @@ class Job {
   Clock::time_point death_heard_ = {};
   std::vector<TeamEvent> losses_;
   bool stopping_ = false;
-  bool succeeded_ = false;  // as the coordinator said
+  bool succeeded_ = false;  // these two: as the coordinator said
+  bool bad_input_ = false;
   const std::filesystem::file_time_type started_ = std::filesystem::file_time_type::clock::now();
   bool stopped_at_once_ = false;              // the user asked a second time
   bool over_ = false;                         // no events will come

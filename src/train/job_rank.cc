@@ -147,8 +147,10 @@ struct JobBeginning {
     }
   }
 
+  /// Others may go on without this process where the end is not its to tell.
   void wait_for_the_end(const WorkerResult& result) {
-    coordinator->wait(Clock::now() + (result.left ? std::chrono::seconds(kOthersPatience) : kPatience));
+    const bool others_go_on = result.left || !result.tells;
+    coordinator->wait(Clock::now() + (others_go_on ? std::chrono::seconds(kOthersPatience) : kPatience));
   }
 
   LockedFolder locked;

@@ -441,7 +441,8 @@ WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLi
       });
     }
     const auto stop = [&] {
-      const bool is_of_no_use = role == Role::server && watch.workers_left().empty() && watch.workers_awaited() == 0;
+      const ServedTeam::WorkersLeft left = watch.workers_left();
+      const bool is_of_no_use = role == Role::server && left.incarnations.empty() && left.awaited == 0;
       return stop_requested() || events.stop() || (is_served_job && events.coordinator_lost()) ||
              (wish && !is_of_no_use ? wish->is_in_vain() : asked_to_leave());
     };
@@ -502,7 +503,7 @@ WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLi
       if (show == nullptr) {
         observer.relay().note(error.what());
       }
-      member.leave(false, error.what(), Clock::now() + kLeavePatience);
+      member.leave(false, error.what(), Clock::now() + kLeavePatience, exit_code_of(error) == kBadInputCode);
       if (!events.comes_again()) {
         throw;
       }

@@ -276,6 +276,29 @@ TEST_P(Regrouping, ADeathWhileOneLeavesLosesNoSample) {
   }
 }
 
+TEST_P(Regrouping, WhoComesWhenAllOthersHaveGoneLeavesTheirFolderAsItIs) {
+  (void)train({}, config());
+  const std::filesystem::path run = folder->path() / "run";
+  const std::string metrics = read_file(run / "metrics.jsonl");
+  const std::string written = read_file(run / "run.yaml");
+  const auto fabrics = make_local_fabrics(1);
+  Group group(*fabrics[0], {Rank{0}}, 5);
+  Team team = {.group = &group,
+               .patience = std::chrono::minutes(1),
+               .next = [](std::uint32_t epoch) -> std::optional<NextTeam> {
+                 return epoch >= 5 ? std::nullopt : std::optional(NextTeam{.epoch = 5, .members = {Rank{0}}});
+               },
+               .newest = [] { return 5U; }};
+  team.late = true;
+  RunObserver observer;
+  RunConfig late = config();
+  late.out = run.string();
+  Trainer trainer = Trainer::in_team(team, run, false, late, observer);
+  EXPECT_EQ(trainer.run([] { return false; }).status, "lost");
+  EXPECT_EQ(read_file(run / "metrics.jsonl"), metrics);
+  EXPECT_EQ(read_file(run / "run.yaml"), written);
+}
+
 TEST_P(Regrouping, TwoDeathsLeaveOneThatEndsTheRun) {
   const std::vector<Ended> undisturbed = train({}, config());
   for (int survivor = 0; survivor < kGroupWorkers; ++survivor) {

@@ -244,6 +244,7 @@ void Trainer::Run::go_on_from(CommonPoint& point) {
   strategy = make_strategy();
   point.carried.give(*replica, *strategy);
   joined = true;
+  team.spare = false;
 }
 
 void Trainer::Run::note_changes(const std::vector<Rank>& before) {

@@ -309,14 +309,15 @@ std::optional<RunSummary> Trainer::Run::lead_sandblaster(ServedLinks& links, Por
   if (served.routes != nullptr) {
     served.plan_leases(no_leases(), 0);  // from here on servers may come
   }
-  const auto workers_left = [&] { return books.staying(served.workers_left()); };
+  const auto workers_left = [&] { return books.staying(served.workers_left().incarnations); };
   const auto somebody_died = [&] { return is_without_a_worker(); };
   Clock::time_point looked_at = Clock::now();
   while (blasting.goes_on()) {
     if (deposed(looked_at)) {
       return end_deposed();
     }
-    const int left = workers_left() + served.awaited();
+    const ServedTeam::WorkersLeft there = served.workers_left();
+    const int left = books.staying(there.incarnations) + there.awaited;
     tell_news(links, stop_requested);
     const bool died = somebody_died();
     const PortionBooks::Progress progress = books.wait(Clock::now() + kEvaluationTurn);
@@ -352,13 +353,12 @@ std::optional<RunSummary> Trainer::Run::lead_sandblaster(ServedLinks& links, Por
                                       ? std::optional(accuracy(progress.sums))
                                       : std::nullopt,
                       .samples_per_second = elapsed > 0 ? static_cast<double>(progress.sums.rows) / elapsed : 0});
-    if (!served.is_worker()) {
-      let_go_wrong(links.pushes(), stop_requested);
-    }
+    serve_on(links.pushes(), stop_requested);
   }
   if (deposed(looked_at)) {
     return end_deposed();
   }
+  blame_coordinator(summary);
   if (!blasting.servers.ok()) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = blasting.servers.reason}, state, summary);
   }

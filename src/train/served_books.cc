@@ -108,7 +108,7 @@ void ServedBooks::close_finished_locked() {
       return;
     }
     closed_ += first->second->ledger.close_epoch();
-    news_.closed.push_back({first->first, first->second->sums});
+    news_.closed.push_back({.epoch = first->first, .sums = first->second->sums});
     unevaluated_.push_back(news_.closed.back());
     std::erase_if(reported_, [&](const auto& lease) { return lease.second.epoch <= next_epoch_; });
     ++next_epoch_;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "cluster/lease_table.h"
 #include "data/sampler.h"
 #include "graph/loss.h"
@@ -50,6 +51,7 @@ class ServedBooks {
   struct ClosedEpoch {
     std::int64_t epoch = 0;
     LossSums sums;
+    Clock::time_point at = Clock::now();  ///< when these books knew of it
   };
   struct News {
     LossSums sums;                         ///< of the samples that were applied since the last call

@@ -227,7 +227,7 @@ LeaseTable::Options ServedBooks::begin_at(const RunProgress& progress, std::uint
     for (const EpochProgress& begun : progress.epochs) {
       const auto number = static_cast<std::int64_t>(begun.number);
       if (begun.ledger.empty()) {
-        unevaluated_.push_back({number, begun.sums});
+        unevaluated_.push_back({.epoch = number, .sums = begun.sums});
         next_epoch_ = number + 1;
         continue;
       }

@@ -103,14 +103,16 @@ std::vector<ServedTeam::Change> ServedWatch::changes() {
   return changes;
 }
 
-std::vector<std::uint64_t> ServedWatch::workers_left() const {
-  std::vector<std::uint64_t> left;
+ServedTeam::WorkersLeft ServedWatch::workers_left() const {
+  ServedTeam::WorkersLeft left;
   if (events_.coordinator_lost()) {
     return left;  // nobody will ever tell; links to them are given up
   }
-  for (const MemberInfo& other : member_.view().members) {
+  const View view = member_.view();
+  left.awaited = view.awaited;
+  for (const MemberInfo& other : view.members) {
     if (other.role == Role::worker) {
-      left.push_back(other.incarnation);
+      left.incarnations.push_back(other.incarnation);
     }
   }
   return left;
@@ -199,9 +201,7 @@ ServedTeam served_team(const ServedControl& control, const ServedFounders& found
     member.confirm_fence(incarnation, progress);
   };
   team.workers_left = [&watch] { return watch.workers_left(); };
-  if (parts > 1) {
-    team.workers_awaited = [&watch] { return watch.workers_awaited(); };
-  }
+  team.coordinator_lost = [&watch] { return watch.coordinator_lost(); };
   team.tell_shares = [&member](const std::string& shares) { member.tell_shares(shares); };
   team.workers_taking_part = [&watch] { return watch.workers_taking_part(); };
   team.still_leads = [&member, &watch] {

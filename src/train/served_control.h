@@ -35,13 +35,12 @@ class ServedWatch {
   std::vector<ServedTeam::LostWorker> newly_lost();
   /// Who has come or gone since the last call. For one thread.
   std::vector<ServedTeam::Change> changes();
-  /// By incarnation.
-  std::vector<std::uint64_t> workers_left() const;
+  /// See ServedTeam.
+  ServedTeam::WorkersLeft workers_left() const;
   /// With those that had nothing more to do.
   int workers_taking_part() const;
-  /// See ServedTeam.
-  int workers_awaited() const { return events_.coordinator_lost() ? 0 : member_.view().awaited; }
   std::string names_left() const;
+  bool coordinator_lost() const { return events_.coordinator_lost(); }
   bool given_up() const { return events_.coordinator_lost() || events_.stop(); }
   bool is_given_up() const { return events_.fenced(); }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }

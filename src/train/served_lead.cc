@@ -190,6 +190,7 @@ struct Trainer::Run::Leading {
 
   void take_in(const ServedBooks::News& news) {
     TrainingState& state = run.state;
+    const auto now = Clock::now();
     const std::uint64_t samples = run.data.train->size();
     state.step = static_cast<std::int64_t>(news.units) / units_of_step(run.config);
     state.position = news.samples - state.epoch * samples;
@@ -214,10 +215,13 @@ struct Trainer::Run::Leading {
       }
       log_staleness();
       run.served_audit = books.total();
-      if (const Outcome outcome = run.end_epoch(state.train_seconds - state.epoch_began, enough);
-          !outcome.ok() || enough) {
+      // Workers went on while the epoch before was evaluated.
+      const double waited = std::chrono::duration<double>(now - closed.at).count();
+      const double closed_at = std::max(state.epoch_began, state.train_seconds - waited);
+      if (const Outcome outcome = run.end_epoch(closed_at - state.epoch_began, enough); !outcome.ok() || enough) {
         return;
       }
+      state.epoch_began = closed_at;
       state.position = news.samples - state.epoch * samples;
     }
   }
@@ -302,7 +306,7 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
   std::int64_t noted_rows = -1;
   leading.logged_staleness = books.staleness();
   const double seconds_before = state.train_seconds;
-  const auto workers_left = [&] { return books.staying(served.workers_left()); };
+  const auto workers_left = [&] { return books.staying(served.workers_left().incarnations); };
   const auto somebody_died = [&] { return is_without_a_worker(); };
   const auto begin = Clock::now();
   Clock::time_point stop_at = Clock::time_point::max();
@@ -312,7 +316,8 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
       return end_deposed();
     }
     // Asked first: what they said before they left is in the books.
-    const int left = workers_left() + served.awaited();
+    const ServedTeam::WorkersLeft there = served.workers_left();
+    const int left = books.staying(there.incarnations) + there.awaited;
     const bool died = somebody_died();
     tell_news(links, stop_requested);
     const ServedBooks::News news = books.take();
@@ -351,14 +356,13 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
       leading.checkpoint();
     }
     leading.show_progress(news.sums);
-    if (!served.is_worker()) {
-      let_go_wrong(links.pushes(), stop_requested);
-    }
+    serve_on(links.pushes(), stop_requested);
     std::this_thread::sleep_for(kLeaderTurn);
   }
   if (deposed(looked_at)) {
     return end_deposed();
   }
+  blame_coordinator(summary);
   if (!leading.servers.ok()) {
     (void)went_on({.outcome = StepReport::Outcome::group_lost, .culprit = leading.servers.reason}, state, summary);
   } else if (leading.enough) {

@@ -394,7 +394,7 @@ std::optional<std::vector<PushId>> ServedLinks::open_leases() const {
 bool ServedLinks::is_over() {
   const auto workers = static_cast<std::size_t>(team_.workers);
   return !broken().empty() || (team_.leader_left && team_.leader_left()) ||
-         (team_.ends_with_a_worker() && team_.workers_left && team_.workers_left().size() < workers);
+         (team_.ends_with_a_worker() && team_.workers_left && team_.workers_left().incarnations.size() < workers);
 }
 
 void ServedLinks::watch() {

@@ -220,10 +220,7 @@ RunSummary Trainer::Run::follow(ServedLinks& links, const LeadingPart& take_over
       summary.problem = team.explain ? team.explain(lost) : lost;
       break;
     }
-    if (!served.is_worker()) {
-      team.activity->begin(WorkerActivity::Kind::serving, static_cast<std::int64_t>(links.pushes()));
-      let_go_wrong(links.pushes(), stop_requested);
-    }
+    serve_on(links.pushes(), stop_requested);
     std::this_thread::sleep_for(kServerTurn);
   }
   if (links.nobody_leads()) {  // nor will ever: no coordinator is there to say who
@@ -361,9 +358,13 @@ void Trainer::Run::wait_for_the_last(const std::function<int()>& workers_left,
   }
 }
 
-void Trainer::Run::let_go_wrong(std::uint64_t entered, const std::function<bool()>& stop_requested) {
+void Trainer::Run::serve_on(std::uint64_t pushes_taken, const std::function<bool()>& stop_requested) {
+  if (team.served->is_worker()) {
+    return;
+  }
+  const auto pushes = static_cast<std::int64_t>(pushes_taken);
+  team.activity->begin(WorkerActivity::Kind::serving, pushes);
   if (team.chaos != nullptr) {
-    const auto pushes = static_cast<std::int64_t>(entered);
     double units = static_cast<double>(steps_per_epoch) * static_cast<double>(config.epochs * units_of_step(config));
     if (is_sandblaster(config)) {
       const double of_a_push = static_cast<double>(portion_options().portion * config.portions_per_push);
@@ -382,10 +383,17 @@ void Trainer::Run::let_go_wrong(std::uint64_t entered, const std::function<bool(
   }
 }
 
+void Trainer::Run::blame_coordinator(RunSummary& summary) const {
+  if (summary.status == "interrupted" && team.served->coordinator_lost && team.served->coordinator_lost()) {
+    summary.status = "lost";
+    summary.problem = team.explain("the coordinator is lost");
+  }
+}
+
 bool Trainer::Run::is_without_a_worker() const {
   const ServedTeam& served = *team.served;
-  return worker_failed ||
-         (served.ends_with_a_worker() && served.workers_left().size() < static_cast<std::size_t>(served.workers));
+  return worker_failed || (served.ends_with_a_worker() &&
+                           served.workers_left().incarnations.size() < static_cast<std::size_t>(served.workers));
 }
 
 RunSummary Trainer::Run::work_beside(ServedLinks& links, const WorkingPart& work, const Part& serve,

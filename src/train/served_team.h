@@ -75,10 +75,15 @@ struct ServedTeam {
   std::function<std::vector<Change>()> changes = {};  ///< since the last call; the leader's
   /// A server's answer to that: how far leases are in all that it holds; nothing: it holds nothing.
   std::function<void(std::uint64_t, const std::optional<std::vector<PushId>>&)> fenced = {};
-  /// A server's: workers that live and, unless servers are inside, are not done, by incarnation.
-  std::function<std::vector<std::uint64_t>()> workers_left = {};
-  /// Where a network is cut, and no copy of it is left: how many are on their way to be one. Empty: nobody ever is.
-  std::function<int()> workers_awaited = {};
+  struct WorkersLeft {
+    std::vector<std::uint64_t> incarnations = {};
+    /// Where a network is cut, and no copy of it is left: how many are on their way to be one.
+    int awaited = 0;
+  };
+  /// A server's: workers that live and, unless servers are inside, are not done. All of one view.
+  std::function<WorkersLeft()> workers_left = {};
+  /// The job goes on without a coordinator, and not for long.
+  std::function<bool()> coordinator_lost = {};
   /// The leader's: the shares of a network that is cut, as they were measured, for who comes later.
   std::function<void(const std::string&)> tell_shares = {};
   std::function<std::string()> names_left = {};   ///< the leader's: of those workers, for people
@@ -91,7 +96,6 @@ struct ServedTeam {
   /// Called first on each thread that moves bytes or answers requests: it may work where nobody computes.
   std::function<void()> side_thread_begins = {};
 
-  int awaited() const { return workers_awaited ? workers_awaited() : 0; }
   Rank rank_of_server(int server) const { return Rank{server + (inside ? 0 : workers)}; }
   /// What people call it: "server 3", or the worker that it is inside of.
   std::string name_of_server(int server) const {

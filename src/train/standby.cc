@@ -23,6 +23,8 @@ namespace distbelief {
 namespace {
 
 constexpr std::chrono::seconds kStandbyJoinPatience{60};
+/// For what is left of a copy: the coordinator waits no longer for it.
+constexpr std::chrono::seconds kAgainPatience{20};
 constexpr std::chrono::seconds kStandbyLeavePatience{5};
 constexpr std::chrono::milliseconds kBetweenLooksForSignals{100};
 
@@ -75,8 +77,9 @@ struct Waited {
 };
 
 Waited wait_to_be_called(const JobAccess& job, const WorkerOptions& options, bool grows,
-                         const std::function<bool()>& stop_requested) {
+                         std::chrono::seconds join_patience, const std::function<bool()>& stop_requested) {
   StandbyCalls calls;
+  const auto is_to_end = [&] { return stop_requested() || (options.leave_requested && options.leave_requested()); };
   JoinRequest request;
   request.version = options.version;
   request.token = job.token;
@@ -90,14 +93,15 @@ Waited wait_to_be_called(const JobAccess& job, const WorkerOptions& options, boo
   request.grows = grows;
   request.on_event = [&calls](const MemberEvent& event) { calls(event); };
   request.progress = [] { return Progress{.operation = "waiting for a worker's death"}; };
-  const Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kStandbyJoinPatience);
+  request.gives_up = is_to_end;
+  const Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + join_patience);
   if (joined.member == nullptr) {
     return {.refusal = joined.reason};
   }
   Member& member = *joined.member;
   using Call = StandbyCalls::Call;
   std::pair<Call, Rank> call = {Call::none, Rank{}};
-  while (call.first == Call::none && !stop_requested() && !(options.leave_requested && options.leave_requested())) {
+  while (call.first == Call::none && !is_to_end()) {
     call = calls.wait(Clock::now() + kBetweenLooksForSignals);
     for (const Notice& notice : calls.take_notices()) {
       if (options.waits && notice.member == member.self().id) {
@@ -106,7 +110,7 @@ Waited wait_to_be_called(const JobAccess& job, const WorkerOptions& options, boo
     }
   }
   const bool called = call.first == Call::take_over;
-  member.leave(true, called ? "takes over" : "was not needed", Clock::now() + kStandbyLeavePatience);
+  member.leave(true, called ? kTakesOver : "was not needed", Clock::now() + kStandbyLeavePatience);
   return {.called = called, .rank = call.second};
 }
 
@@ -146,7 +150,7 @@ WorkerResult join_late(const JobAccess& job, const WorkerOptions& options,
   worker.late = true;
   if (const bool grows = !options.standby && !options.as_server && takes_copies(job.config); options.standby || grows) {
     worker.opened = Trainer::open(job.config);
-    const Waited waited = wait_to_be_called(job, options, grows, stop_requested);
+    const Waited waited = wait_to_be_called(job, options, grows, kStandbyJoinPatience, stop_requested);
     if (!waited.refusal.empty()) {
       throw Error("cannot join the job: " + waited.refusal);
     }
@@ -165,14 +169,14 @@ WorkerResult work_again(const JobAccess& job, const WorkerOptions& options, Work
   worker.opened = nullptr;  // when it is called: others wait for it to join, not for its data
   const bool leave_at_once = before.leave_at_once;
   while (before.comes_again) {
-    const Waited waited = wait_to_be_called(job, options, false, stop_requested);
-    before.comes_again = false;
-    if (!waited.refusal.empty()) {
-      break;  // the job is about to end without it
+    const Waited waited = wait_to_be_called(job, options, false, kAgainPatience, stop_requested);
+    before = {.left = true, .end = "the job has no more use for it"};  // what comes of that is for others to say
+    if (!waited.called) {
+      break;
     }
     worker.rank = waited.rank.value;
     try {
-      before = waited.called ? work_once(job, worker, {}, show, stop_requested) : WorkerResult{};
+      before = work_once(job, worker, {}, show, stop_requested);
     } catch (const Error& error) {  // as when the job ends at that moment
       print_error("distbelief: {}\n", error.what());
     }

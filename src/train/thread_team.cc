@@ -94,7 +94,7 @@ RunSummary train_on_threads(const std::filesystem::path& folder, bool resumes, c
         .workers_left =
             [&] {
               const std::scoped_lock lock(mutex);
-              return std::vector(workers_left.begin(), workers_left.end());
+              return ServedTeam::WorkersLeft{.incarnations = {workers_left.begin(), workers_left.end()}};
             },
         .leader_left = [&] { return leader_left.load(); }};
     try {

@@ -98,8 +98,9 @@ Trainer::Run::Run(RunConfig given, const Team& members, RunObserver& watcher, Ru
   }
   original = team.went_back != nullptr ? team.went_back->original : config;
   generation = team.went_back != nullptr ? team.went_back->generation : 0;
-  if (is_cut() && team.late) {
-    team.spare = true;
+  // Who comes later has no place until the others have told it all, and begins nothing if all of them have gone.
+  team.spare = team.late && team.served == nullptr;
+  if (is_cut() && team.spare) {
     return;  // the others say what it is to hold
   }
   take_part();

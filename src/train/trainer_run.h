@@ -406,8 +406,9 @@ struct Trainer::Run {
   };
   RunSummary work(ServedLinks& links, const Sampler& sampler, const Working& working,
                   const std::function<bool()>& stop_requested);
-  /// What --chaos says of a server's links. A server counts steps by what it gets: a push of every worker is one.
-  void let_go_wrong(std::uint64_t entered, const std::function<bool()>& stop_requested);
+  /// A turn of a server that has no other part: tells that it serves, and lets go wrong what --chaos says. It counts
+  /// steps by what it gets: a push of every worker is one.
+  void serve_on(std::uint64_t pushes_taken, const std::function<bool()>& stop_requested);
   using Part = std::function<RunSummary(const std::function<bool()>& stop_requested)>;
   using WorkingPart = std::function<RunSummary(const Working&, const std::function<bool()>& stop_requested)>;
   /// Nothing comes of a lead that was given up.
@@ -428,6 +429,8 @@ struct Trainer::Run {
   RunSummary follow(ServedLinks& links, const LeadingPart& take_over, const std::function<bool()>& stop_requested);
   /// The leader's, where servers are inside the workers: one of these is gone that nobody can do without.
   bool is_without_a_worker() const;
+  /// Of a leader's run that was stopped: nobody asked for that when the coordinator is lost.
+  void blame_coordinator(RunSummary& summary) const;
   /// What is still to be leased, for a coordinator that came back.
   LeaseTable::Options plan_again(ServedBooks& books, const LeaseQuestion& question) const;
   /// The leader's: tells people who came and went, and what became of parameters.
