@@ -160,17 +160,30 @@ void CoordinatorState::fail(const std::string& reason, bool bad_input) {
                                                                                 : rules_.stop_limit);
 }
 
+const Record* CoordinatorState::who_failed_at_last() const {
+  std::vector<const Record*> failed;
+  for (const auto& [id, record] : roster_.records()) {
+    if (record.takes_part() && record.state == Record::State::left && !record.succeeded) {
+      failed.push_back(&record);
+    }
+  }
+  std::ranges::stable_sort(failed, {}, &Record::heard_at);
+  const Record* culprit = failed.empty() ? nullptr : failed.front();
+  for (std::size_t i = 1; i < failed.size(); ++i) {
+    culprit = is_another_accident(failed[i - 1]->heard_at, failed[i]->heard_at) ? failed[i] : culprit;
+  }
+  return culprit;
+}
+
 void CoordinatorState::end() {
   phase_ = Phase::ended;
   std::string stragglers;
   for (const Record* member : roster_.members()) {
     stragglers += (stragglers.empty() ? "" : ", ") + describe(member->info);
   }
-  for (const auto& [id, record] : roster_.records()) {
-    if (!failure_ && record.takes_part() && record.state == Record::State::left && !record.succeeded) {
-      failure_ = fmt::format("{} failed: {}", describe(record.info), record.reason);
-      bad_input_ = record.bad_input;
-    }
+  if (const Record* const culprit = failure_ ? nullptr : who_failed_at_last(); culprit != nullptr) {
+    failure_ = fmt::format("{} failed: {}", describe(culprit->info), culprit->reason);
+    bad_input_ = culprit->bad_input;
   }
   if (!failure_ && !stragglers.empty()) {
     failure_ = stop_reason_;

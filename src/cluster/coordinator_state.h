@@ -286,6 +286,8 @@ class CoordinatorState {
   control::OrderAnswer order_to_leave(const control::Order& order);
   void fail(const std::string& reason, bool bad_input = false);
   void end();
+  /// The first of those that failed together when that ended the job: others did so before, and it went on. Or null.
+  const Record* who_failed_at_last() const;
   void change_view(const std::string& reason, std::chrono::milliseconds delay);
   void issue_view();
   control::View make_view(const std::string& reason) const;

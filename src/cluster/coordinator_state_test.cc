@@ -100,6 +100,23 @@ TEST(CoordinatorState, SaysThatItEndedForBadInputOnlyWhenThatIsWhatEndedIt) {
   EXPECT_EQ(ended.reason(), "all workers are lost");
 }
 
+TEST(CoordinatorState, IsNotEndedByAFailureThatItWentOnAfter) {
+  SimulatedJob job({.workers = 2, .servers = 1, .has_launcher = true});
+  const auto launcher = job.join(control::LAUNCHER);
+  const auto early = job.join();
+  const auto late = job.join();
+  const auto server = job.join(control::SERVER);
+  job.beating = {launcher, late, server};
+  job.leave(early, false, "data.csv: no such file", true);
+  job.pass(Ms(3000));
+  job.leave(server, false, "the disk is gone");
+  job.pass(Ms(100));
+  job.leave(late, false, "no server answers");
+  const auto ended = job.last<control::Ended>(launcher);
+  EXPECT_EQ(ended.reason(), "server 2 (pid 1004 on alpha) failed: the disk is gone");
+  EXPECT_FALSE(ended.bad_input());
+}
+
 TEST(CoordinatorState, OneThatDiesWhenOthersAreDoneSpoilsNothing) {
   SimulatedJob job({.workers = 2});
   const auto dies = job.join();

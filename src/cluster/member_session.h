@@ -28,14 +28,15 @@ class Member::Session {
 
   struct [[nodiscard]] Opened {
     std::string problem = {};  ///< why it did not work, or empty
-    bool refused = false;      ///< see Joined
+    bool refused = false;      ///< these two: see Joined
+    bool answered = false;
   };
   /// Joins for the first time and starts the thread.
   Opened open(Clock::time_point deadline);
 
   const MemberInfo& self() const { return self_; }
   std::uint64_t term() const;
-  Clock::time_point heard_at() const { return heard_at_; }
+  Clock::time_point answered_at() const { return std::max(heard_at_.load(), answered_at_.load()); }
   std::string shares() const;
   View view() const;
   std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
@@ -107,7 +108,8 @@ class Member::Session {
   std::vector<Address> addresses_;  // of the coordinator
   std::size_t next_address_ = 0;
   Clock::time_point next_search_ = {};
-  std::atomic<Clock::time_point> heard_at_ = {};  // for others to read
+  std::atomic<Clock::time_point> heard_at_ = {};  // these two: for others to read
+  std::atomic<Clock::time_point> answered_at_ = {};
   Clock::time_point next_heartbeat_ = {};
   std::chrono::milliseconds heartbeat_{500};
   std::chrono::milliseconds return_limit_{0};
@@ -138,6 +140,6 @@ class Member::Session {
   bool over_ = false;
 
   std::jthread thread_;
-};
+};  // namespace distbelief
 
 }  // namespace distbelief

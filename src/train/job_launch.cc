@@ -17,6 +17,7 @@
 #include "cluster/member.h"
 #include "cluster/orphans.h"
 #include "metrics/machine.h"
+#include "train/coordinator_watch.h"
 #include "train/job_hosts.h"
 #include "train/job_invitation.h"
 #include "train/job_store.h"
@@ -43,12 +44,6 @@ constexpr std::chrono::seconds kOrphanPatience{8};
 constexpr std::chrono::seconds kBetweenSearches{1};
 constexpr std::chrono::milliseconds kSearchPatience{500};
 constexpr const char* kCoordinatorName = "coordinator";
-/// Members end when they have heard nothing for 8 s (JoinRequest::coordinator_limit).
-constexpr std::chrono::seconds kCoordinatorPatience{5};
-/// One that was started again first waits for a disk that may be busy, and members for it, as it answers: 30 s.
-constexpr std::chrono::seconds kNewCoordinatorPatience{20};
-/// Between two looks at it: then this process was away, or all of them.
-constexpr std::chrono::seconds kAway{1};
 
 /// What the member's thread hears, for the launcher's thread to act on.
 class Inbox {
@@ -156,7 +151,7 @@ class Job {
       member_->report_exit(exit);
     }
     if (exit.name == kCoordinatorName) {
-      coordinator_ended();
+      coordinator_watch_.ended(member_ == nullptr ? 0 : member_->term(), Clock::now());
     }
     if (exit.name == kCoordinatorName && exit.starts_again) {
       observer_.note(fmt::format("coordinator (pid {} on {}) {}: started again, training goes on", exit.pid, exit.host,
@@ -267,29 +262,15 @@ class Job {
     }
   }
 
-  void coordinator_ended() {
-    coordinator_ended_ = Clock::now();
-    ended_term_ = member_ != nullptr ? member_->term() : 0;
-  }
-
-  /// One that hangs or was stopped is killed, and then started again as any that died, before members give it up. With
-  /// a store it is that which says who may act.
+  /// One that hangs is started again as any that died. With a store it is that which says who may act.
   void watch_coordinator() {
-    const Clock::time_point now = Clock::now();
-    if (now - std::exchange(watched_at_, now) > kAway) {
-      came_back_ = now;
-    }
-    const bool has_answered = member_->term() != ended_term_;  // since the one before ended
-    const Clock::time_point hangs_from = has_answered
-                                             ? std::max(member_->heard_at(), came_back_) + kCoordinatorPatience
-                                             : std::max(coordinator_ended_, came_back_) + kNewCoordinatorPatience;
-    if (now < hangs_from || over_ || !config_.store.empty()) {
+    const std::uint64_t term = member_->term();
+    if (over_ || !config_.store.empty() || !coordinator_watch_.hangs(term, member_->answered_at(), Clock::now())) {
       return;
     }
-    coordinator_ended();
+    coordinator_watch_.ended(term, Clock::now());
     if (launcher_.kill(kCoordinatorName)) {
-      observer_.note(
-          fmt::format("the coordinator has not answered for {} s: it is killed", kCoordinatorPatience.count()));
+      observer_.note(CoordinatorWatch::kVerdict);
     }
   }
 
@@ -458,10 +439,7 @@ class Job {
   const std::function<std::optional<JobFile>(Clock::time_point)> find_coordinator_ = coordinator_finder(config_);
   JobFile job_;
   Clock::time_point next_search_ = {};
-  Clock::time_point coordinator_ended_ = {};  // the last one that did, in this term
-  std::uint64_t ended_term_ = 0;
-  Clock::time_point watched_at_ = {};
-  Clock::time_point came_back_ = {};  // this process, which was stopped
+  CoordinatorWatch coordinator_watch_;
   Inbox inbox_;
   std::unique_ptr<Member> member_;
   Launcher launcher_;

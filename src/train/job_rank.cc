@@ -1,6 +1,10 @@
 #include "train/job_rank.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -10,8 +14,12 @@
 #include "cluster/child_process.h"
 #include "cluster/coordinator.h"
 #include "cluster/job_file.h"
+#include "cluster/member.h"
+#include "metrics/machine.h"
+#include "train/coordinator_watch.h"
 #include "train/job_invitation.h"
 #include "train/job_store.h"
+#include "train/job_tls.h"
 #include "train/machine_costs.h"
 #include "train/model_cut.h"
 #include "train/run_remainder.h"
@@ -28,7 +36,8 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 /// Until a first rank that fails has said why.
 constexpr std::chrono::seconds kSpeakPatience{5};
 constexpr std::chrono::seconds kAnswerPatience{2};
-/// Of a first rank that left with the coordinator, which stays with its process until the others are done.
+constexpr std::chrono::seconds kAskPatience{1};
+/// Of a first rank that has ended before others, whose coordinator its process stays with until it has ended, too.
 constexpr std::chrono::hours kOthersPatience{24 * 365};
 
 std::vector<std::string> coordinator_command(const RankOptions& options, const std::filesystem::path& folder) {
@@ -39,11 +48,12 @@ std::vector<std::string> coordinator_command(const RankOptions& options, const s
   return argv;
 }
 
-/// The coordinator of the first rank, which a thread watches: when it is killed, it is started again. Ends by itself
-/// when all workers are done or dead; killed when we give up before.
+/// The coordinator of the first rank, which a thread watches: when it is killed, it is started again, and when it
+/// hangs, it is killed (not with --store). Ends by itself when all workers are done or dead; killed when we give up
+/// before.
 class CoordinatorProcess {
  public:
-  CoordinatorProcess(const RankOptions& options, const std::filesystem::path& folder)
+  CoordinatorProcess(const RankOptions& options, const RunConfig& config, const std::filesystem::path& folder)
       : spec_({.name = "coordinator",
                .argv = coordinator_command(options, folder),
                .environment = options.environment,
@@ -56,6 +66,19 @@ class CoordinatorProcess {
         throw Error("the coordinator did not start: " + last_lines(spec_.log, 3));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    if (config.store.empty()) {
+      const JobFile job = read_job_file(folder);
+      address_ = job.address;
+      request_.version = options.version;
+      request_.token = job.token;
+      request_.host = this_machine().host;
+      request_.tls = tls_of(config);
+      request_.pid = ::getpid();
+      request_.role = Role::observer;
+      request_.on_event = [this](const MemberEvent& event) {
+        is_cut_off_ = is_cut_off_ || std::holds_alternative<CoordinatorLost>(event);
+      };
     }
     watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   }
@@ -71,8 +94,10 @@ class CoordinatorProcess {
     for (int returns = 0; !stop.stop_requested();) {
       const auto end = process_->wait(Clock::now() + kBetweenLooks);
       if (!end) {
+        look_whether_it_hangs();
         continue;
       }
+      hang_watch_.ended(term_, Clock::now());
       if (end->signal == 0 || returns == kCoordinatorReturns) {
         break;
       }
@@ -93,9 +118,43 @@ class CoordinatorProcess {
     over_changed_.notify_all();
   }
 
+  void look_whether_it_hangs() {
+    if (!address_) {
+      return;
+    }
+    if (is_cut_off_.exchange(false)) {
+      member_.reset();  // the one that came back does not know observers of before
+    }
+    if (member_ == nullptr) {
+      Member::Joined joined = Member::join(*address_, request_, Clock::now() + kAskPatience);
+      member_ = std::move(joined.member);
+      answered_at_ = joined.answered ? Clock::now() : answered_at_;
+      if (joined.refused) {
+        address_.reset();  // the job is over
+        return;
+      }
+    }
+    if (member_ != nullptr) {
+      term_ = member_->term();
+      answered_at_ = member_->answered_at();
+    }
+    if (hang_watch_.hangs(term_, answered_at_, Clock::now())) {
+      hang_watch_.ended(term_, Clock::now());
+      process_->signal(SIGKILL);
+      say_(std::string(CoordinatorWatch::kVerdict));
+    }
+  }
+
   ProcessSpec spec_;
   const std::function<void(const std::string& line)> say_;
-  std::unique_ptr<ChildProcess> process_;  // this and the one before: the thread's once there is one
+  std::optional<Address> address_;  // this, and all to the mutex: the thread's once there is one
+  JoinRequest request_;
+  std::atomic<bool> is_cut_off_ = false;  // told by the member's thread
+  std::unique_ptr<Member> member_;
+  std::uint64_t term_ = 0;
+  Clock::time_point answered_at_ = {};
+  CoordinatorWatch hang_watch_;
+  std::unique_ptr<ChildProcess> process_;
   std::mutex mutex_;
   std::condition_variable over_changed_;
   bool over_ = false;  // guarded by mutex_
@@ -131,7 +190,7 @@ struct JobBeginning {
     remove_stale_job_file(folder);
     check_store(config);
     std::filesystem::create_directories(folder / "logs");
-    coordinator.emplace(options, folder);
+    coordinator.emplace(options, config, folder);
     if (!options.launcher.survivors_live) {
       const bool certain = options.launcher.kind != MpiLauncher::Kind::slurm || options.launcher.speaks_pmix;
       observer.note(
