@@ -1,7 +1,6 @@
 #include "train/job_launch.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,7 +20,7 @@
 #include "train/job_hosts.h"
 #include "train/job_invitation.h"
 #include "train/job_store.h"
-#include "train/job_tls.h"
+#include "train/join_request.h"
 #include "train/lost_summary.h"
 #include "train/process_log.h"
 #include "train/run_relay.h"
@@ -212,15 +211,8 @@ class Job {
 
   void join() {
     job_ = read_job_file(options_.folder);
-    JoinRequest request;
-    request.version = options_.version;
-    request.token = job_.token;
-    request.host = this_machine().host;
-    request.tls = tls_of(config_);
-    request.pid = ::getpid();
-    request.role = Role::launcher;
+    JoinRequest request = join_request(config_, options_.version, job_.token, Role::launcher);
     request.on_event = [this](const MemberEvent& event) { inbox_.put(event); };
-    request.find_coordinator = find_coordinator_;
     Member::Joined joined;
     std::atomic<bool> done = false;
     {

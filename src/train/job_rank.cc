@@ -1,7 +1,5 @@
 #include "train/job_rank.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -19,7 +17,7 @@
 #include "train/coordinator_watch.h"
 #include "train/job_invitation.h"
 #include "train/job_store.h"
-#include "train/job_tls.h"
+#include "train/join_request.h"
 #include "train/machine_costs.h"
 #include "train/model_cut.h"
 #include "train/run_remainder.h"
@@ -70,12 +68,7 @@ class CoordinatorProcess {
     if (config.store.empty()) {
       const JobFile job = read_job_file(folder);
       address_ = job.address;
-      request_.version = options.version;
-      request_.token = job.token;
-      request_.host = this_machine().host;
-      request_.tls = tls_of(config);
-      request_.pid = ::getpid();
-      request_.role = Role::observer;
+      request_ = join_request(config, options.version, job.token, Role::observer);
       request_.on_event = [this](const MemberEvent& event) {
         is_cut_off_ = is_cut_off_ || std::holds_alternative<CoordinatorLost>(event);
       };

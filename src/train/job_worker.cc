@@ -12,12 +12,12 @@
 #include "base/error.h"
 #include "cluster/job_file.h"
 #include "cluster/member.h"
-#include "metrics/machine.h"
 #include "train/control_events.h"
 #include "train/core_share.h"
 #include "train/job_hosts.h"
 #include "train/job_store.h"
 #include "train/job_tls.h"
+#include "train/join_request.h"
 #include "train/lease_questions.h"
 #include "train/leave_wish.h"
 #include "train/mpi_helper.h"
@@ -290,7 +290,8 @@ WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLi
   std::optional<SocketListener> listener;
   std::unique_ptr<SocketListener> late_listener;  // has no file, which a killed process would leave behind
   PeerFacts facts = {.cores = fmt::format("{:016x}", usable_cores_digest())};
-  JoinRequest request;
+  const Role wanted = options.as_server ? Role::server : Role::any;  // its rank says which
+  JoinRequest request = join_request(config, options.version, job.token, wanted);
   request.rank = world != nullptr ? world->rank() : Rank{options.rank};
   if (world == nullptr && !options.late) {
     listener.emplace(on_unix_path ? Address::unix_path(fmt::format("{}.{}", job.address.path, ::getpid()))
@@ -305,13 +306,8 @@ WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLi
   WorkerActivity activity;
   std::optional<ProcessLog> opened_log;  // these three are used by the member's thread
   ControlEvents events(bond_of(config), static_cast<int>(parts_of(config)), options.late);
-  request.version = options.version;
-  request.token = job.token;
   request.configuration = configuration_digest(config);
-  request.host = options.host.empty() ? this_machine().host : options.host;
-  request.tls = tls_of(config);
-  request.pid = ::getpid();
-  request.role = options.as_server ? Role::server : Role::any;  // its rank says which
+  request.host = options.host.empty() ? request.host : options.host;
   request.launch = options.launch;
   LeaseQuestions questions;
   request.on_event = [&events, &questions](const MemberEvent& event) {
@@ -319,7 +315,6 @@ WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLi
     events(event);
   };
   request.progress = [&activity] { return activity.progress(); };
-  request.find_coordinator = coordinator_finder(config);
   Member::Joined joined = Member::join(job.address, std::move(request), Clock::now() + kJoinPatience);
   if (joined.member == nullptr) {
     throw Error("cannot join the job: " + joined.reason);

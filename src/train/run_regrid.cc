@@ -24,6 +24,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "train/model_cut.h"
 #include "train/part_epochs.h"
 #include "train/trainer_run.h"
 

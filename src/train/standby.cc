@@ -3,7 +3,6 @@
 // view, share or audit has it. When it is called it joins once more, as a worker like any that comes late, with its
 // data opened already.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdio>
@@ -14,10 +13,9 @@
 #include "base/error.h"
 #include "base/print.h"
 #include "cluster/member.h"
-#include "metrics/machine.h"
 #include "train/job_store.h"
-#include "train/job_tls.h"
 #include "train/job_worker.h"
+#include "train/join_request.h"
 
 namespace distbelief {
 namespace {
@@ -80,15 +78,9 @@ Waited wait_to_be_called(const JobAccess& job, const WorkerOptions& options, boo
                          std::chrono::seconds join_patience, const std::function<bool()>& stop_requested) {
   StandbyCalls calls;
   const auto is_to_end = [&] { return stop_requested() || (options.leave_requested && options.leave_requested()); };
-  JoinRequest request;
-  request.version = options.version;
-  request.token = job.token;
+  JoinRequest request = join_request(job.config, options.version, job.token, Role::standby);
   request.configuration = configuration_digest(job.config);
-  request.host = options.host.empty() ? this_machine().host : options.host;
-  request.tls = tls_of(job.config);
-  request.pid = ::getpid();
-  request.role = Role::standby;
-  request.find_coordinator = coordinator_finder(job.config);
+  request.host = options.host.empty() ? request.host : options.host;
   request.launch = options.launch;
   request.grows = grows;
   request.on_event = [&calls](const MemberEvent& event) { calls(event); };
@@ -121,14 +113,7 @@ JobAccess access_to_running(const std::filesystem::path& folder, const std::stri
   const JobFile job = running_job(folder, access.config);
   access.address = job.address;
   access.token = job.token;
-  JoinRequest request;
-  request.version = version;
-  request.token = job.token;
-  request.host = this_machine().host;
-  request.tls = tls_of(access.config);
-  request.pid = ::getpid();
-  request.role = Role::observer;
-  request.find_coordinator = coordinator_finder(access.config);
+  JoinRequest request = join_request(access.config, version, job.token, Role::observer);
   const Clock::time_point deadline = Clock::now() + kStandbyJoinPatience;
   const Member::Joined joined = Member::join(job.address, std::move(request), deadline);
   if (joined.member == nullptr) {

@@ -121,10 +121,10 @@ WholeState whole_state_of(const std::vector<std::string>& servers, const std::st
       });
     };
     for_each_array(whole, own, put);
-    for (const auto& [name, floats] : own.vectors.value_or(WholeState::Vectors{})) {
+    for (const auto& [name, numbers] : own.vectors.value_or(WholeState::Vectors{})) {
       std::vector<float>& vector = (*whole.vectors)[name];
       vector.resize(whole.values.size());
-      put(vector, floats);
+      put(vector, numbers);
     }
     whole.updates = std::max(whole.updates, own.updates);
   }
