@@ -167,10 +167,10 @@ const Record* CoordinatorState::who_failed_at_last() const {
       failed.push_back(&record);
     }
   }
-  std::ranges::stable_sort(failed, {}, &Record::heard_at);
+  std::ranges::stable_sort(failed, {}, &Record::left_at);
   const Record* culprit = failed.empty() ? nullptr : failed.front();
   for (std::size_t i = 1; i < failed.size(); ++i) {
-    culprit = is_another_accident(failed[i - 1]->heard_at, failed[i]->heard_at) ? failed[i] : culprit;
+    culprit = is_another_accident(failed[i - 1]->left_at, failed[i]->left_at) ? failed[i] : culprit;
   }
   return culprit;
 }

@@ -168,6 +168,7 @@ void CoordinatorState::on(Record& record, const control::Leave& leave) {
   actions_.emplace_back(Close{record.connection, "left"});
   roster_.disconnect(record);
   record.state = Record::State::left;
+  record.left_at = now_;
   record.succeeded = leave.succeeded();
   record.bad_input = leave.bad_input();
   record.reason = leave.result();

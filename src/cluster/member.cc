@@ -28,7 +28,7 @@ control::Order::What to_wire(Order::What what) {
 Member::Joined Member::join(const Address& coordinator, JoinRequest request, Clock::time_point deadline) {
   auto session = std::make_unique<Session>(coordinator, std::move(request));
   if (Session::Opened opened = session->open(deadline); !opened.problem.empty()) {
-    return {nullptr, std::move(opened.problem), opened.refused, opened.answered};
+    return {nullptr, std::move(opened.problem), opened.refused};
   }
   return {std::unique_ptr<Member>(new Member(std::move(session)))};
 }
@@ -38,7 +38,7 @@ Member::~Member() = default;
 
 const MemberInfo& Member::self() const { return session_->self(); }
 std::uint64_t Member::term() const { return session_->term(); }
-Clock::time_point Member::answered_at() const { return session_->answered_at(); }
+Clock::time_point Member::heard_at() const { return session_->heard_at(); }
 std::string Member::shares() const { return session_->shares(); }
 View Member::view() const { return session_->view(); }
 std::optional<View> Member::wait_for_view(std::uint64_t number, Clock::time_point deadline) const {

@@ -118,7 +118,6 @@ class Member {
     std::unique_ptr<Member> member;
     std::string reason = {};  ///< why there is none
     bool refused = false;     ///< it was reached, and said that reason
-    bool answered = false;    ///< it was not, but its machine said at last that nobody listens there
   };
   /// Tries until the deadline to reach a coordinator there; a refusal is final. That it fails is a value.
   static Joined join(const Address& coordinator, JoinRequest request, Clock::time_point deadline);
@@ -129,8 +128,8 @@ class Member {
   /// With the role and the rank that the coordinator gave.
   const MemberInfo& self() const;
   std::uint64_t term() const;
-  /// When the coordinator was last heard, or its machine said that nobody listens; or this process was away itself.
-  Clock::time_point answered_at() const;
+  /// When the coordinator was last heard, or this process was away itself.
+  Clock::time_point heard_at() const;
   /// Of a network that is cut, as those found out who began the job; empty: not measured, or not yet.
   std::string shares() const;
 

@@ -33,7 +33,7 @@ Member::Session::Opened Member::Session::open(Clock::time_point deadline) {
       reason = tried.reason;
     }
     if (Clock::now() + kBetweenAttempts >= deadline || (request_.gives_up && request_.gives_up())) {
-      return {.problem = fmt::format("no coordinator was reached: {}", reason), .answered = tried.answered};
+      return {.problem = fmt::format("no coordinator was reached: {}", reason)};
     }
     follow_coordinator();
     std::this_thread::sleep_for(kBetweenAttempts);
@@ -201,16 +201,16 @@ Member::Session::Attempt Member::Session::welcome(const control::Welcome& welcom
 
 bool Member::Session::reconnect(const std::stop_token& stop) {
   Clock::time_point deadline = heard_at_.load() + request_.coordinator_limit;
+  Clock::time_point answered_at = {};
   Attempt tried;
   do {
     tried = attempt(std::min(deadline, Clock::now() + kAttemptLimit));
     if (tried.answered) {
-      answered_at_ = Clock::now();
+      answered_at = Clock::now();
     }
     // Where the machine says that nobody listens, the coordinator died, and somebody may start it again; and where it
     // may be on another machine, this one tells nothing.
-    const bool machine_is_there =
-        request_.find_coordinator || Clock::now() - answered_at_.load() < request_.coordinator_limit;
+    const bool machine_is_there = request_.find_coordinator || Clock::now() - answered_at < request_.coordinator_limit;
     deadline = heard_at_.load() + (machine_is_there ? return_limit_ : request_.coordinator_limit);
     switch (tried.kind) {
       case Attempt::Kind::joined:

@@ -28,15 +28,14 @@ class Member::Session {
 
   struct [[nodiscard]] Opened {
     std::string problem = {};  ///< why it did not work, or empty
-    bool refused = false;      ///< these two: see Joined
-    bool answered = false;
+    bool refused = false;      ///< see Joined
   };
   /// Joins for the first time and starts the thread.
   Opened open(Clock::time_point deadline);
 
   const MemberInfo& self() const { return self_; }
   std::uint64_t term() const;
-  Clock::time_point answered_at() const { return std::max(heard_at_.load(), answered_at_.load()); }
+  Clock::time_point heard_at() const { return heard_at_; }
   std::string shares() const;
   View view() const;
   std::optional<View> wait_for_view(std::uint64_t number, Clock::time_point deadline) const;
@@ -108,8 +107,7 @@ class Member::Session {
   std::vector<Address> addresses_;  // of the coordinator
   std::size_t next_address_ = 0;
   Clock::time_point next_search_ = {};
-  std::atomic<Clock::time_point> heard_at_ = {};  // these two: for others to read
-  std::atomic<Clock::time_point> answered_at_ = {};
+  std::atomic<Clock::time_point> heard_at_ = {};  // for others to read
   Clock::time_point next_heartbeat_ = {};
   std::chrono::milliseconds heartbeat_{500};
   std::chrono::milliseconds return_limit_{0};
@@ -140,6 +138,6 @@ class Member::Session {
   bool over_ = false;
 
   std::jthread thread_;
-};  // namespace distbelief
+};
 
 }  // namespace distbelief

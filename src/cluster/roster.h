@@ -41,14 +41,15 @@ struct Record {
   bool leaving = false;  ///< it was asked to leave; of a standby: to take over, until it has come
   /// Until when a standby that was called, or a worker that may come again, has time to come.
   Clock::time_point expected_until = {};
-  bool grows = false;           ///< a standby that waits for enough others for a copy of the network
-  int called_rank = -1;         ///< of a standby that was called: as which worker; -1: any
-  bool may_come_again = false;  ///< of a lost worker: its process was told to wait for another copy
-  bool makes_copy = false;      ///< it was called for that, not in another's place
-  bool refusal_told = false;    ///< that it cannot leave
-  bool succeeded = false;       ///< of one that left
-  bool bad_input = false;       ///< likewise: it failed for what the user gave it
-  std::string reason = {};      ///< of one that left or was lost
+  bool grows = false;              ///< a standby that waits for enough others for a copy of the network
+  int called_rank = -1;            ///< of a standby that was called: as which worker; -1: any
+  bool may_come_again = false;     ///< of a lost worker: its process was told to wait for another copy
+  bool makes_copy = false;         ///< it was called for that, not in another's place
+  bool refusal_told = false;       ///< that it cannot leave
+  Clock::time_point left_at = {};  ///< of one that left, which this coordinator saw
+  bool succeeded = false;          ///< of one that left
+  bool bad_input = false;          ///< likewise: it failed for what the user gave it
+  std::string reason = {};         ///< of one that left or was lost
 
   bool living() const { return state == State::alive || state == State::reconnecting; }
   bool takes_part() const { return info.role == Role::worker || info.role == Role::server; }

@@ -222,8 +222,12 @@ std::string ControlEvents::explain(const std::string& seen) {
     const bool knows_it = !lost_.empty() && !is_another_accident(lost_.back().heard, now);
     return knows_it || !coordinator_lost_.empty();
   });
-  if (lost_.empty() || is_another_accident(lost_.back().heard, now)) {  // that was survived
-    return coordinator_lost_.empty() ? seen : coordinator_lost_;
+  const bool is_old = lost_.empty() || is_another_accident(lost_.back().heard, now);
+  if (is_old && !coordinator_lost_.empty()) {  // deaths of before were survived
+    return coordinator_lost_;
+  }
+  if (lost_.empty()) {
+    return seen;
   }
   std::size_t culprit = 0;
   for (std::size_t i = 1; i < lost_.size(); ++i) {

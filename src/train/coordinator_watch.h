@@ -14,16 +14,22 @@ class CoordinatorWatch {
  public:
   static constexpr std::string_view kVerdict = "the coordinator has not answered for 5 s: it is killed";
 
-  /// The one of this term ended, or is about to. 0, here and below: of none that was ever heard.
-  void ended(std::uint64_t term, Clock::time_point now);
-  /// To be asked some times a second. `term`: of the one that was heard last; `answered_at`: see Member.
-  bool hangs(std::uint64_t term, Clock::time_point answered_at, Clock::time_point now);
+  /// It was heard at that moment, in this term: said again and again, as a Member knows it.
+  void heard(std::uint64_t term, Clock::time_point at);
+  /// Likewise, of one that has answered since the last ended, in whatever term.
+  void heard_anew(Clock::time_point at);
+  /// The one that was heard ended, or is about to: another begins.
+  void ended(Clock::time_point now);
+  /// This thread was to sleep for a moment. If it was longer it was stopped, and knows nothing of what was said since.
+  void woke(Clock::time_point fell_asleep, Clock::time_point now);
+
+  bool hangs(Clock::time_point now) const;
 
  private:
-  Clock::time_point ended_ = {};  // the one before this one
-  std::uint64_t ended_term_ = 0;
-  Clock::time_point asked_ = {};
-  Clock::time_point came_back_ = {};  // this process, which was stopped itself, or has only begun to watch
+  bool begins_ = true;  // and has not been heard yet
+  std::uint64_t term_ = 0;
+  Clock::time_point heard_ = {};
+  Clock::time_point began_ = Clock::now();  // it, or this watch, or this thread after a long sleep
 };
 
 }  // namespace distbelief

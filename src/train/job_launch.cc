@@ -108,7 +108,9 @@ class Job {
         stopped_at_once_ = true;
         launcher_.stop();
       }
-      all_ended = launcher_.run_until(Clock::now() + kTurn);
+      const Clock::time_point before = Clock::now();
+      all_ended = launcher_.run_until(before + kTurn);
+      coordinator_watch_.woke(before, Clock::now());
       handle_events();
       follow_coordinator();
       watch_coordinator();
@@ -150,7 +152,7 @@ class Job {
       member_->report_exit(exit);
     }
     if (exit.name == kCoordinatorName) {
-      coordinator_watch_.ended(member_ == nullptr ? 0 : member_->term(), Clock::now());
+      coordinator_watch_.ended(Clock::now());
     }
     if (exit.name == kCoordinatorName && exit.starts_again) {
       observer_.note(fmt::format("coordinator (pid {} on {}) {}: started again, training goes on", exit.pid, exit.host,
@@ -256,11 +258,12 @@ class Job {
 
   /// One that hangs is started again as any that died. With a store it is that which says who may act.
   void watch_coordinator() {
-    const std::uint64_t term = member_->term();
-    if (over_ || !config_.store.empty() || !coordinator_watch_.hangs(term, member_->answered_at(), Clock::now())) {
+    coordinator_watch_.heard(member_->term(), member_->heard_at());
+    const Clock::time_point now = Clock::now();
+    if (over_ || !config_.store.empty() || !coordinator_watch_.hangs(now)) {
       return;
     }
-    coordinator_watch_.ended(term, Clock::now());
+    coordinator_watch_.ended(now);
     if (launcher_.kill(kCoordinatorName)) {
       observer_.note(CoordinatorWatch::kVerdict);
     }

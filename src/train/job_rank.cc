@@ -70,7 +70,11 @@ class CoordinatorProcess {
       address_ = job.address;
       request_ = join_request(config, options.version, job.token, Role::observer);
       request_.on_event = [this](const MemberEvent& event) {
-        is_cut_off_ = is_cut_off_ || std::holds_alternative<CoordinatorLost>(event);
+        is_over_ = is_over_ || std::holds_alternative<JobEnded>(event);
+        if (const auto* lost = std::get_if<CoordinatorLost>(&event)) {
+          is_unknown_ = lost->fenced;
+          is_cut_off_ = true;
+        }
       };
     }
     watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
@@ -85,12 +89,14 @@ class CoordinatorProcess {
  private:
   void watch(const std::stop_token& stop) {
     for (int returns = 0; !stop.stop_requested();) {
-      const auto end = process_->wait(Clock::now() + kBetweenLooks);
+      const Clock::time_point before = Clock::now();
+      const auto end = process_->wait(before + kBetweenLooks);
+      hang_watch_.woke(before, Clock::now());
       if (!end) {
         look_whether_it_hangs();
         continue;
       }
-      hang_watch_.ended(term_, Clock::now());
+      hang_watch_.ended(Clock::now());
       if (end->signal == 0 || returns == kCoordinatorReturns) {
         break;
       }
@@ -112,27 +118,23 @@ class CoordinatorProcess {
   }
 
   void look_whether_it_hangs() {
-    if (!address_) {
+    if (!address_ || is_over_) {
       return;
     }
     if (is_cut_off_.exchange(false)) {
-      member_.reset();  // the one that came back does not know observers of before
-    }
-    if (member_ == nullptr) {
-      Member::Joined joined = Member::join(*address_, request_, Clock::now() + kAskPatience);
-      member_ = std::move(joined.member);
-      answered_at_ = joined.answered ? Clock::now() : answered_at_;
-      if (joined.refused) {
-        address_.reset();  // the job is over
-        return;
+      member_.reset();
+      if (is_unknown_) {  // one that came back does not know observers of before, and said so
+        hang_watch_.heard_anew(Clock::now());
       }
     }
-    if (member_ != nullptr) {
-      term_ = member_->term();
-      answered_at_ = member_->answered_at();
+    if (member_ == nullptr) {
+      member_ = Member::join(*address_, request_, Clock::now() + kAskPatience).member;
     }
-    if (hang_watch_.hangs(term_, answered_at_, Clock::now())) {
-      hang_watch_.ended(term_, Clock::now());
+    if (member_ != nullptr) {
+      hang_watch_.heard(member_->term(), member_->heard_at());
+    }
+    if (hang_watch_.hangs(Clock::now())) {
+      hang_watch_.ended(Clock::now());
       process_->signal(SIGKILL);
       say_(std::string(CoordinatorWatch::kVerdict));
     }
@@ -142,10 +144,10 @@ class CoordinatorProcess {
   const std::function<void(const std::string& line)> say_;
   std::optional<Address> address_;  // this, and all to the mutex: the thread's once there is one
   JoinRequest request_;
-  std::atomic<bool> is_cut_off_ = false;  // told by the member's thread
+  std::atomic<bool> is_over_ = false;  // these three are told by the member's thread
+  std::atomic<bool> is_cut_off_ = false;
+  std::atomic<bool> is_unknown_ = false;
   std::unique_ptr<Member> member_;
-  std::uint64_t term_ = 0;
-  Clock::time_point answered_at_ = {};
   CoordinatorWatch hang_watch_;
   std::unique_ptr<ChildProcess> process_;
   std::mutex mutex_;

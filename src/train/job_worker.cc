@@ -436,10 +436,12 @@ WorkerResult work_once(const JobAccess& job, const WorkerOptions& options, MpiLi
       });
     }
     const auto stop = [&] {
-      const ServedTeam::WorkersLeft left = watch.workers_left();
-      const bool is_of_no_use = role == Role::server && left.incarnations.empty() && left.awaited == 0;
+      const auto is_of_no_use = [&] {
+        const ServedTeam::WorkersLeft left = watch.workers_left();
+        return left.incarnations.empty() && left.awaited == 0;
+      };
       return stop_requested() || events.stop() || (is_served_job && events.coordinator_lost()) ||
-             (wish && !is_of_no_use ? wish->is_in_vain() : asked_to_leave());
+             (wish && (role != Role::server || !is_of_no_use()) ? wish->is_in_vain() : asked_to_leave());
     };
     try {
       const SharedCores cores = share_cores(*view, self, config, options.late);

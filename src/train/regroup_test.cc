@@ -294,7 +294,7 @@ TEST_P(Regrouping, WhoComesWhenAllOthersHaveGoneLeavesTheirFolderAsItIs) {
   RunConfig late = config();
   late.out = run.string();
   Trainer trainer = Trainer::in_team(team, run, false, late, observer);
-  EXPECT_EQ(trainer.run([] { return false; }).status, "lost");
+  EXPECT_EQ(trainer.run([] { return false; }).status, "given up");
   EXPECT_EQ(read_file(run / "metrics.jsonl"), metrics);
   EXPECT_EQ(read_file(run / "run.yaml"), written);
 }

@@ -40,7 +40,8 @@ class ServedWatch {
   /// With those that had nothing more to do.
   int workers_taking_part() const;
   std::string names_left() const;
-  bool coordinator_lost() const { return events_.coordinator_lost(); }
+  /// There is no coordinator any more, though nobody was told to stop.
+  bool coordinator_lost() const { return events_.coordinator_lost() && !events_.stop(); }
   bool given_up() const { return events_.coordinator_lost() || events_.stop(); }
   bool is_given_up() const { return events_.fenced(); }
   bool is_gone(Rank rank) const { return events_.coordinator_lost() || member_.view().find(rank) == nullptr; }

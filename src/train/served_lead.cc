@@ -60,8 +60,9 @@ struct Trainer::Run::Leading {
   ServedBooks& books;
   RunSummary& summary;
   DivergenceGuard guard;
-  Outcome servers;      ///< whether all of them answer
-  bool enough = false;  ///< training should stop early
+  Outcome servers;         ///< whether all of them answer
+  bool enough = false;     ///< training should stop early
+  double last_closed = 0;  ///< an epoch was, in seconds of training
   std::int64_t logged_step = 0;
   std::uint64_t applied_samples = 0;
   StalenessCounts logged_staleness = {};
@@ -217,11 +218,11 @@ struct Trainer::Run::Leading {
       run.served_audit = books.total();
       // Workers went on while the epoch before was evaluated.
       const double waited = std::chrono::duration<double>(now - closed.at).count();
-      const double closed_at = std::max(state.epoch_began, state.train_seconds - waited);
-      if (const Outcome outcome = run.end_epoch(closed_at - state.epoch_began, enough); !outcome.ok() || enough) {
+      const double closed_at = std::max(last_closed, state.train_seconds - waited);
+      if (const Outcome outcome = run.end_epoch(closed_at - last_closed, enough); !outcome.ok() || enough) {
         return;
       }
-      state.epoch_began = closed_at;
+      last_closed = closed_at;
       state.position = news.samples - state.epoch * samples;
     }
   }
@@ -263,7 +264,7 @@ struct Trainer::Run::Leading {
     if (fresh.rows == 0 || open.rows == 0 || run.state.epoch >= static_cast<std::uint64_t>(run.config.epochs)) {
       return;
     }
-    const double elapsed = run.state.train_seconds - run.state.epoch_began;
+    const double elapsed = run.state.train_seconds - last_closed;
     run.observer.stepped(
         {.epoch = static_cast<std::int64_t>(run.state.epoch) + 1,
          .epochs = run.config.epochs,
@@ -305,6 +306,7 @@ std::optional<RunSummary> Trainer::Run::lead(ServedLinks& links, LeaderLinks& le
   }
   std::int64_t noted_rows = -1;
   leading.logged_staleness = books.staleness();
+  leading.last_closed = state.epoch_began;
   const double seconds_before = state.train_seconds;
   const auto workers_left = [&] { return books.staying(served.workers_left().incarnations); };
   const auto somebody_died = [&] { return is_without_a_worker(); };
