@@ -117,7 +117,7 @@ bool Trainer::Run::regroup(std::uint32_t after) {
     if (!agreement.somebody_knows) {
       observer.note(joined ? "nobody who is left knows the optimizer's state: it died with those who kept it"
                            : "nobody who is left knows what training goes on from: it ended with those who did");
-      given_up = !joined;  // what came of the run, others know
+      given_up = team.late && !joined;  // what came of the run, others know
       return false;
     }
     if (!agreement.outcome.ok()) {
