@@ -42,6 +42,12 @@ class ServedCopies : public SimulatedJob {
     beating.erase(process);
     pass(Ms(100));
   }
+  /// One of its workers dies, and another is started; what is left of the copy waits.
+  ConnectionId break_first_copy() {
+    kill(workers[1]);
+    EXPECT_EQ(started(), 1);
+    return again(workers[0]);
+  }
   /// The process of `of` joins once more.
   ConnectionId again(ConnectionId of, control::Role role = control::STANDBY, int rank = -1) {
     control::Join join = make_join(role, rank);
@@ -123,9 +129,7 @@ TEST(ServedCopies, AreMadeOfWhatIsLeftOfTwoThatBroke) {
 
 TEST(ServedCopies, HaveAProcessStartedForEachWorkerThatIsMissingAndNoMore) {
   ServedCopies job(2, 3);
-  job.kill(job.workers[1]);
-  EXPECT_EQ(job.started(), 1);
-  const auto left = job.again(job.workers[0]);
+  const auto left = job.break_first_copy();
   job.pass(Ms(5000));
   EXPECT_EQ(job.started(), 0);
   const auto came = job.newcomer();
@@ -188,9 +192,7 @@ TEST(ServedCopies, DoNotWaitForOneWhoWasAboutToGoWhenItWasCalled) {
 
 TEST(ServedCopies, HaveAnotherStartedWhenOneThatWaitsOrWasStartedDies) {
   ServedCopies job(2, 3);
-  job.kill(job.workers[1]);
-  EXPECT_EQ(job.started(), 1);
-  const auto left = job.again(job.workers[0]);
+  const auto left = job.break_first_copy();
   job.close(left);
   job.beating.erase(left);
   job.exit(job.launcher, job.workers[0], 9);
@@ -216,9 +218,7 @@ TEST(ServedCopies, AreNotCountedTwiceWhenTheyAreCalledWhileAnotherBreaks) {
 
 TEST(ServedCopies, DoNotTakeTheCoordinatorsDeathForANewcomers) {
   ServedCopies job(1, 1);
-  job.kill(job.workers[1]);
-  EXPECT_EQ(job.started(), 1);
-  const auto left = job.again(job.workers[0]);
+  const auto left = job.break_first_copy();
   job.pass(Ms(100));
   Successor next(job, {job.launcher, job.servers[0], job.servers[1], left});
   next.exit(next.launcher, ConnectionId{97}, 9, true, "coordinator");
@@ -330,9 +330,7 @@ TEST(ServedCopies, AreAwaitedBeforeTheLauncherCanBeToldToStartSomebody) {
 
 TEST(ServedCopies, StartNobodyForOneWhoIsOnItsWayToACopyThatBroke) {
   ServedCopies job(2, 3);
-  job.kill(job.workers[1]);
-  EXPECT_EQ(job.started(), 1);
-  const auto left = job.again(job.workers[0]);
+  const auto left = job.break_first_copy();
   const auto came = job.newcomer();
   ASSERT_GE(job.called(left), 0);
   ASSERT_GE(job.called(came), 0);
